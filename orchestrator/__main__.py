@@ -1,0 +1,5 @@
+"""`python -m orchestrator` is `spark-deploy`."""
+
+from orchestrator.cli.main import main
+
+main()

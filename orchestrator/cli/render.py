@@ -1,0 +1,66 @@
+"""`spark-deploy render`: what the nodes get, without a connection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli.options import inventory_option, load_pair, recipe_option
+
+if TYPE_CHECKING:
+    from orchestrator.model.release import Release
+
+
+@click.command()
+@inventory_option
+@recipe_option
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Write DIR/<node>/<file> instead of showing the files.",
+)
+def render(inventory: str | None, recipe: str | None, out: Path | None) -> None:
+    """
+    Show the files that the nodes get, without a connection.
+
+    They are the very bytes that `up` uploads: every file with its SHA-256, which is the same on the node and
+    in the run's journal. Equal inventory and recipe give equal bytes, on any machine.
+
+    \b
+    Example:
+      spark-deploy render -i inventories/home.yaml --out /tmp/rendered
+    """  # noqa: D301
+    from orchestrator.planning.advice import inventory_warnings, recipe_warnings
+    from orchestrator.planning.listing import listing, table
+    from orchestrator.planning.render import render_release
+
+    deployment, served = load_pair(inventory, recipe)
+    release = render_release(deployment, served)
+    for warning in (*recipe_warnings(served), *inventory_warnings(deployment, served)):
+        click.echo(f"Warning: {warning}", err=True)
+    if out is not None:
+        write(release, out)
+    click.echo(listing(deployment, release) if out is None else table(deployment, release), nl=False)
+
+
+def write(release: Release, out: Path) -> None:
+    """
+    Write every node's files below *out*; other files in there stay.
+
+    Raises:
+        UsageError: *out* cannot be written.
+    """
+    from orchestrator.errors import UsageError
+
+    try:
+        for node, files in release.by_node.items():
+            (out / node).mkdir(parents=True, exist_ok=True)
+            for file in files:
+                path = out / node / file.path
+                path.write_bytes(file.content)
+                path.chmod(file.mode)
+    except OSError as error:
+        raise UsageError(f"{error.filename or out} cannot be written: {error.strerror}") from None

@@ -1,0 +1,1 @@
+"""YAML files into the model, every mistake with its file and line."""

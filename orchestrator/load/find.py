@@ -1,0 +1,93 @@
+"""Where inventories and recipes lie, and which one is meant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator import assets
+from orchestrator.errors import FileError, UsageError
+from orchestrator.load.problems import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VARIABLE = "SPARK_DEPLOY_INVENTORY"
+PLACES = ("spark-deploy.yaml", "inventories/default.yaml")
+SUFFIXES = (".yaml", ".yml")
+
+
+def find_inventory(explicit: str | None, environ: Mapping[str, str], cwd: Path) -> Path:
+    """
+    Give *explicit*, else $SPARK_DEPLOY_INVENTORY, else ./spark-deploy.yaml, else ./inventories/default.yaml.
+
+    Raises:
+        UsageError: none is named and none lies there.
+        FileError: the named one is no file.
+    """
+    named = explicit or environ.get(VARIABLE)
+    if named:
+        path = cwd / Path(named).expanduser()
+        if not path.is_file():
+            raise FileError(
+                f"there is no inventory {path}",
+                at=None if explicit else f"${VARIABLE}",
+                wanted="a file",
+                hint=_nearest_file_hint(path),
+            )
+        return path
+    for place in PLACES:
+        if (cwd / place).is_file():
+            return cwd / place
+    raise UsageError(
+        "no inventory",
+        found=f"neither --inventory, ${VARIABLE}, ./{PLACES[0]} nor ./{PLACES[1]}",
+        wanted="one of them",
+        hint=f"copy {assets.shipped_inventories() / 'example.yaml'} to ./{PLACES[0]} and edit it",
+    )
+
+
+def find_recipe(name_or_path: str, inventory_path: Path, relative_to: Path | None = None) -> Path:
+    """
+    Give the recipe of that name beside the inventory (recipes/), else the shipped one; or the path itself.
+
+    A path is what has a / or ends in .yaml; it is relative to *relative_to*, else to the inventory's folder.
+
+    Raises:
+        FileError: there is none.
+    """
+    if "/" in name_or_path or name_or_path.endswith(SUFFIXES):
+        path = (relative_to if relative_to is not None else inventory_path.parent) / Path(
+            name_or_path
+        ).expanduser()
+        if path.is_file():
+            return path
+        raise FileError(f"there is no recipe {path}", wanted="a file", hint=_nearest_file_hint(path))
+    folders = list(
+        dict.fromkeys((inventory_path.parent / "recipes", assets.shipped_inventories() / "recipes"))
+    )
+    for folder in folders:
+        for suffix in SUFFIXES:
+            path = folder / f"{name_or_path}{suffix}"
+            if path.is_file():
+                return path
+    known = sorted(
+        {path.stem for folder in folders for suffix in SUFFIXES for path in folder.glob(f"*{suffix}")}
+    )
+    match = nearest(name_or_path, known)
+    raise FileError(
+        f"there is no recipe named {name_or_path}",
+        found=f"{', '.join(known) or 'none'}",
+        wanted=f"a file {name_or_path}.yaml in {' or '.join(map(str, folders))}",
+        hint=f"did you mean {match}?" if match else "name one of those, or the path of a file",
+    )
+
+
+def _nearest_file_hint(path: Path) -> str | None:
+    names = (
+        [other.name for other in path.parent.glob("*") if other.suffix in SUFFIXES]
+        if path.parent.is_dir()
+        else []
+    )
+    match = nearest(path.name, names)
+    return f"did you mean {path.parent / match}?" if match else None

@@ -1,0 +1,72 @@
+"""What only inventory and recipe together can get wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import FileError, SparkDeployError
+from orchestrator.load.document import one_or_many, read_document
+from orchestrator.load.options import normal
+from orchestrator.load.owned import SIZES
+from orchestrator.load.problems import in_file_order
+from orchestrator.planning.arguments import parallel_sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from orchestrator.model.inventory import Inventory
+    from orchestrator.model.recipe import Recipe
+
+
+def check_pair(inventory: Inventory, recipe: Recipe) -> None:
+    """
+    Raises:
+        FileError, ManyError: the recipe cannot run on these nodes; `at` is a place in the recipe.
+    """
+    problems: list[SparkDeployError] = [*_sizes(inventory, recipe), *_rdma_switched_off(inventory, recipe)]
+    if problems:
+        raise one_or_many(in_file_order(problems))
+
+
+def _sizes(inventory: Inventory, recipe: Recipe) -> Iterator[FileError]:
+    nodes = len(inventory.nodes)
+    sizes = parallel_sizes(recipe, nodes)
+    product = sizes[0] * sizes[1] * sizes[2]
+    if product == nodes:
+        return
+    given = [name for name in SIZES if name in recipe.vllm]
+    shown = [(name, size) for name, size in zip(SIZES, sizes, strict=True) if size > 1 or name in given]
+    names = " × ".join(name for name, _size in shown)  # noqa: RUF001 - the sign of a product
+    factors = " × ".join(str(size) for _name, size in shown)  # noqa: RUF001
+    result = f"{factors} = {product}" if len(shown) > 1 else factors
+    yield FileError(
+        f"{names} is {result}, but {inventory.source or 'the inventory'} has {nodes} nodes of one GPU each",
+        at=_place(recipe, "vllm", given[0]),
+        wanted=f"a product of {nodes}",
+        hint="left out, tensor-parallel-size is what fills the nodes",
+    )
+
+
+def _rdma_switched_off(inventory: Inventory, recipe: Recipe) -> Iterator[FileError]:
+    for name, harmless in (("NCCL_IB_DISABLE", "0"), ("NCCL_NET", "IB")):
+        value = recipe.env.get(name, harmless)
+        if (
+            inventory.transport == "rdma"
+            and value != harmless
+            and not (name == "NCCL_NET" and value != "Socket")
+        ):
+            yield FileError(
+                f"env.{name} is {value}, but {inventory.source or 'the inventory'} says transport: rdma",
+                at=_place(recipe, "env", name),
+                hint="leave it out, or write transport: tcp into the inventory",
+            )
+
+
+def _place(recipe: Recipe, section: str, name: str) -> str | None:
+    """Give the file and line of an option; None for a recipe that came from no file."""
+    if not recipe.source:
+        return None
+    document = read_document(Path(recipe.source), "recipe")
+    written = next((key for key in document.data.get(section, {}) if name in (key, normal(key))), name)
+    return document.at((section, written))

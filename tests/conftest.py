@@ -1,0 +1,34 @@
+"""Golden files: what is rendered is compared byte by byte, and `--update-golden` writes it anew for review."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="write tests/golden/ anew instead of comparing"
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare *text* with tests/golden/*path*."""
+
+    def compare(path: str, text: str) -> None:
+        file = GOLDEN / path
+        if request.config.getoption("--update-golden"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8", newline="")
+        expected = file.read_bytes().decode() if file.is_file() else ""
+        assert text == expected
+
+    return compare

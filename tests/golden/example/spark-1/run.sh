@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# spark-1's container runs as this release folder says. A container of another release is left alone.
+set -euo pipefail
+
+folder=$(cd "$(dirname "$0")" && pwd)
+release=$(basename "$folder")
+run=$(cd "$folder/../.." && pwd)/run
+huggingface=~/.cache/huggingface
+cache=~/.cache/spark-deploy
+container=spark-deploy-home
+
+present=$(docker container inspect --format '{{.State.Running}} {{index .Config.Labels "spark-deploy.release"}}' \
+  "$container" 2>/dev/null) || true   # none yet: fine
+if [ "$present" = "true $release" ]; then
+  exit 0
+fi
+
+if [ ! -r "$run/secrets.env" ]; then
+  echo "$run/secrets.env is missing: \`spark-deploy up\` writes it" >&2
+  exit 1
+fi
+
+# Docker would make missing folders as root.
+mkdir --parents "$huggingface" "$cache"
+
+exec docker run \
+  --detach \
+  --init \
+  --name "$container" \
+  --pull never \
+  --restart always \
+  --stop-timeout 30 \
+  --network host \
+  --device /dev/infiniband \
+  --ulimit memlock=-1:-1 \
+  --ulimit stack=67108864 \
+  --ulimit nofile=65536:65536 \
+  --shm-size 16g \
+  --gpus all \
+  --log-driver local \
+  --log-opt max-size=50m \
+  --log-opt max-file=4 \
+  --label spark-deploy.deployment=home \
+  --label spark-deploy.node=spark-1 \
+  --label spark-deploy.role=head \
+  --label spark-deploy.release="$release" \
+  --env-file "$folder/node.env" \
+  --mount type=bind,source="$folder",target=/spark-deploy/release,readonly \
+  --mount type=bind,source="$run",target=/spark-deploy/run \
+  --mount type=bind,source="$huggingface",target=/spark-deploy/huggingface \
+  --mount type=bind,source="$cache",target=/spark-deploy/cache \
+  --entrypoint python3 \
+  hellohal2064/vllm-qwen3.5-gb10 \
+  /spark-deploy/release/supervise.py
