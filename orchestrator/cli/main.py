@@ -1,0 +1,93 @@
+"""The command line: commands are imported when they are called, so that `--help` stays fast."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from orchestrator import __version__
+from orchestrator.errors import Exit, SparkDeployError
+
+# name -> module and what `--help` says of it, so that the list needs no import
+COMMANDS = {
+    "up": ("up", "Serve the recipe's model on the inventory's nodes."),
+    "down": ("down", "Stop serving, and leave nothing on the nodes but caches."),
+    "status": ("status", "Show what every node does."),
+    "logs": ("logs", "Show the containers' logs."),
+    "plan": ("plan", "Show what `up` would change against what runs now."),
+    "render": ("render", "Render the files that the nodes get, without a connection."),
+    "trust": ("trust", "Trust a node's SSH host key, after showing its fingerprint."),
+    "runs": ("runs", "List past runs, or replay one."),
+}
+
+
+class LazyGroup(click.Group):
+    """Commands by name; each lives in the module of its name."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"orchestrator.cli.{COMMANDS[name][0]}")
+        command: click.Command = getattr(module, name)
+        return command
+
+    def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            import difflib
+
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            hint = f" Did you mean `{near[0]}`?" if near else ""
+            context.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(context, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="spark-deploy")
+def cli() -> None:
+    """
+    Serve one large model on a pair of NVIDIA DGX Sparks.
+
+    \b
+    Example:
+      spark-deploy up -i inventories/home.yaml
+    """  # noqa: D301
+
+
+def main() -> NoReturn:
+    """Run the command line, and end the process with one of the documented exit codes."""
+    sys.exit(_run())
+
+
+def _run() -> int:
+    try:
+        code = cli.main(standalone_mode=False)
+    except SparkDeployError as error:
+        from orchestrator.ui.errors import show
+
+        show(error, sys.stderr)
+        return int(error.exit_code)
+    except click.Abort:
+        print("Aborted.", file=sys.stderr)  # noqa: T201
+        return int(Exit.INTERRUPTED)
+    except KeyboardInterrupt:
+        return int(Exit.INTERRUPTED)
+    except click.ClickException as error:
+        error.show()
+        return int(Exit.USAGE)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(Exit.DONE)
+    return code if isinstance(code, int) else int(Exit.DONE)

@@ -1,0 +1,141 @@
+"""Journals of the past: found, read and summed up."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import Exit, UsageError
+from orchestrator.model.event import from_mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from orchestrator.model.event import Event
+
+RUN_ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{6}")
+_OUTCOMES = {
+    int(Exit.DONE): "done",
+    int(Exit.FAILED): "failed",
+    int(Exit.USAGE): "usage",
+    int(Exit.FILE): "file wrong",
+    int(Exit.CHECK): "refused",
+    int(Exit.UNREACHABLE): "unreachable",
+    int(Exit.LOCKED): "locked",
+    int(Exit.INTERRUPTED): "interrupted",
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run as its journal tells it; what a torn journal does not tell is empty."""
+
+    id: str
+    folder: Path
+    at: float = 0  # seconds since the epoch
+    command: str = ""
+    deployment: str = ""
+    release: str = ""
+    version: str = ""
+    argv: tuple[str, ...] = ()
+    events: tuple[Event, ...] = field(default=(), repr=False)
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs, and for ever when it was killed."""
+        for event in reversed(self.events):
+            if event.kind in ("finished", "error") and isinstance(event.data.get("exit_code"), int):
+                return int(event.data["exit_code"])
+        return None
+
+    @property
+    def outcome(self) -> str:
+        code = self.exit_code
+        return "unfinished" if code is None else _OUTCOMES.get(code, f"exit code {code}")
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took, or has left traces."""
+        return self.events[-1].at - self.at if self.events and self.at else None
+
+    def files(self) -> tuple[str, ...]:
+        """All saved files, relative to the folder."""
+        return tuple(sorted(str(p.relative_to(self.folder)) for p in self.folder.rglob("*") if p.is_file()))
+
+
+def runs_folder(environ: Mapping[str, str]) -> Path:
+    """Give $XDG_STATE_HOME/spark-deploy/runs; the XDG specification ignores a value that is not absolute."""
+    given = environ.get("XDG_STATE_HOME", "")
+    home = environ.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - Path.home() may raise
+    state = Path(given) if given.startswith("/") else Path(home, ".local", "state")
+    return state / "spark-deploy" / "runs"
+
+
+def list_runs(environ: Mapping[str, str]) -> tuple[Run, ...]:
+    """Give all runs, the newest first."""
+    return tuple(_read(folder) for folder in sorted(_folders(environ), reverse=True))
+
+
+def load_run(environ: Mapping[str, str], run_id: str) -> Run:
+    """
+    Give the run whose id is, or alone begins with, *run_id*; `last` is the newest.
+
+    Raises:
+        UsageError: no run, or more than one, has such an id.
+    """
+    folders = sorted(_folders(environ))
+    fitting = [folder for folder in folders if run_id and folder.name.startswith(run_id)]
+    matching = folders[-1:] if run_id == "last" else fitting
+    if not matching:
+        hint = "`spark-deploy runs` lists them"
+        raise UsageError(f"no run has an id that begins with {run_id!r}", hint=hint)
+    if len(matching) > 1:
+        raise UsageError(
+            f"{len(matching)} runs have an id that begins with {run_id!r}",
+            found=", ".join(folder.name for folder in matching[:5]) + (", …" if len(matching) > 5 else ""),
+            hint="give more of the id",
+        )
+    return _read(matching[0])
+
+
+def _folders(environ: Mapping[str, str]) -> list[Path]:
+    try:
+        return [folder for folder in runs_folder(environ).iterdir() if RUN_ID.fullmatch(folder.name)]
+    except OSError:
+        return []
+
+
+def _read(folder: Path) -> Run:
+    info = _info(folder)
+    return Run(
+        id=folder.name,
+        folder=folder,
+        at=info["at"] if isinstance(info.get("at"), (int, float)) else 0,
+        events=tuple(_events(folder)),
+        argv=tuple(str(word) for word in info.get("argv") or ()),
+        **{name: str(info.get(name, "")) for name in ("command", "deployment", "release", "version")},
+    )
+
+
+def _info(folder: Path) -> dict[str, Any]:
+    try:
+        info = json.loads((folder / "run.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return info if isinstance(info, dict) else {}
+
+
+def _events(folder: Path) -> Iterator[Event]:
+    """Skip what is no whole event: the last line of a killed run, a line cut by a full disk."""
+    try:
+        lines = (folder / "events.jsonl").read_bytes().split(b"\n")
+    except OSError:
+        return
+    for line in lines:
+        with suppress(ValueError, AttributeError):
+            yield from_mapping(json.loads(line))

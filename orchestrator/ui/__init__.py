@@ -1,0 +1,1 @@
+"""Events and answers for a terminal, for CI and for machines."""
