@@ -1,0 +1,1 @@
+"""Logs and state files into one named cause. Pure."""

@@ -1,0 +1,72 @@
+"""From the logs of all nodes to the first line that names a cause. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from orchestrator.diagnosis.known import KNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+# Ray colours its output even with NO_COLOR set (measured, 2.60).
+ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+ENGINE_FAILED = "EngineCore failed to start"
+TRACEBACK_LIMIT = 400  # lines after it in which the traceback ends
+EXCEPTION = re.compile(r"(?:^|\s)((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)): \S")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The line *quote* of *node* shows *cause*; *hint* is "" where only the line itself can be given."""
+
+    node: str
+    quote: str
+    cause: str = ""
+    hint: str = ""
+
+
+def find_cause(logs: Mapping[str, str]) -> Finding | None:
+    """
+    Give the earliest known cause in the logs of all nodes, else the end of the first engine traceback.
+
+    The last lines of a failed start are consequences (`Engine core initialization failed`), so the
+    search runs from the front.
+    """
+    cleaned = {
+        node: [ANSI.sub("", line).rstrip() for line in text.splitlines()] for node, text in logs.items()
+    }
+    return _known(cleaned) or _traceback(cleaned)
+
+
+def _known(logs: Mapping[str, list[str]]) -> Finding | None:
+    for known in KNOWN:
+        for node, lines in logs.items():
+            for line in lines:
+                match = known.pattern.search(line)
+                if match:
+                    values = {name: value or "" for name, value in match.groupdict().items()}
+                    return Finding(
+                        node, line.strip(), known.cause.format(**values), known.hint.format(**values)
+                    )
+    return None
+
+
+def _traceback(logs: Mapping[str, list[str]]) -> Finding | None:
+    for node, lines in logs.items():
+        for number, line in enumerate(lines):
+            if ENGINE_FAILED in line:
+                quote = _last_of_traceback(lines[number : number + TRACEBACK_LIMIT])
+                if quote:
+                    return Finding(node, quote)
+    return None
+
+
+def _last_of_traceback(lines: Iterable[str]) -> str:
+    for line in lines:
+        match = EXCEPTION.search(line)
+        if match:
+            return line[match.start(1) :].strip()
+    return ""

@@ -1,0 +1,155 @@
+"""What runs now, compared with what shall run: the one decision of `up`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from orchestrator.model.inventory import local_address
+from orchestrator.model.plan import Endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrator.model.facts import NodeFacts
+    from orchestrator.model.inventory import Inventory
+    from orchestrator.model.release import Release
+
+# The supervisor writes state.json at least every 5 s; three times that is a supervisor that stands still.
+STALE_S = 15
+# Phases from which the supervisors come to serve by themselves.
+COMING = frozenset(
+    {
+        "booting",
+        "waiting-address",
+        "waiting-peers",
+        "waiting-head",
+        "starting-ray",
+        "joining",
+        "joined",
+        "starting-engine",
+        "probing",
+        "suspect",
+        "link-lost",
+        "failed",
+        "backing-off",
+    }
+)
+
+
+_ON_ITS_WAY = "on its way"
+
+
+class Standing(Enum):
+    ABSENT = "nothing runs"
+    SERVING = "this release serves"
+    COMING = "this release is on its way"
+    BROKEN = "this release is there, but does not serve"
+    OTHER = "another release is there"
+
+
+@dataclass(frozen=True)
+class Situation:
+    """
+    *why* says in one line what was seen.
+
+    *previous* is the id12 that every node runs, "" when they run none or differ; *previous_served* says
+    whether it served. *running* gives each node's id12, "none" where no container was found.
+    *endpoint* and *start_limit_s* are the previous release's own, where its files could be read.
+    """
+
+    standing: Standing
+    why: str
+    previous: str = ""
+    previous_served: bool = False
+    running: Mapping[str, str] = field(default_factory=dict)
+    endpoint: Endpoint | None = None
+    start_limit_s: float | None = None
+
+    def found(self, node: str) -> str:
+        return self.running.get(node, "none")
+
+
+def situation(
+    inventory: Inventory, release: Release, facts: Mapping[str, NodeFacts], *, secrets_changed: bool = False
+) -> Situation:
+    """Judge what the facts of all nodes show."""
+    name = inventory.container
+    containers = {node.name: facts[node.name].container(name) for node in inventory.nodes}
+    running = {node: container.release if container else "none" for node, container in containers.items()}
+    found = set(running.values())
+    if found == {"none"}:
+        return Situation(Standing.ABSENT, "no container of this deployment", running=running)
+    if found == {"none", release.id12}:  # an `up` that was killed while it started them
+        gone = ", ".join(node for node, id12 in running.items() if id12 == "none")
+        return Situation(Standing.BROKEN, f"{gone}: the container is gone", running=running)
+    previous = found.pop() if len(found) == 1 else ""
+    served = bool(previous) and not _why_not_serving(inventory, previous, facts)
+    if previous != release.id12:
+        what = ", ".join(sorted(set(running.values()) - {"none"}))
+        return Situation(Standing.OTHER, f"release {what} is on the nodes", previous, served, running)
+    if edited := _edited(inventory, release, facts):
+        return Situation(Standing.BROKEN, f"{edited} was changed on the node", running=running)
+    if secrets_changed:
+        return Situation(Standing.BROKEN, "a secret changed", previous, served, running)
+    why = _why_not_serving(inventory, previous, facts)
+    if not why:
+        return Situation(Standing.SERVING, "serving", previous, served, running)
+    if why == _ON_ITS_WAY:
+        return Situation(Standing.COMING, _phases(inventory, facts), previous, served, running)
+    return Situation(Standing.BROKEN, why, running=running)
+
+
+def knowing_previous(now: Situation, supervise_json: bytes | None) -> Situation:
+    """Give *now* with what the running release's own supervise.json says: a new recipe may say otherwise."""
+    try:
+        raw = json.loads(supervise_json or b"")
+        endpoint = Endpoint(raw["served_name"], local_address(raw["api"]["host"]), raw["api"]["port"])
+        return replace(now, endpoint=endpoint, start_limit_s=raw["limits"]["start_limit_s"])
+    except (ValueError, KeyError, TypeError):  # edited by hand, or made by a version that we do not know
+        return now
+
+
+def _phases(inventory: Inventory, facts: Mapping[str, NodeFacts]) -> str:
+    states = {node.name: facts[node.name].state for node in inventory.nodes}
+    return ", ".join(f"{name}: {state.phase if state else 'no state yet'}" for name, state in states.items())
+
+
+def _why_not_serving(inventory: Inventory, id12: str, facts: Mapping[str, NodeFacts]) -> str:
+    """Empty when all nodes serve, _ON_ITS_WAY when their supervisors are at it, else the reason."""
+    reasons = [
+        _why_node_not_serving(inventory, node.name, id12, facts[node.name]) for node in inventory.nodes
+    ]
+    broken = [reason for reason in reasons if reason not in ("", _ON_ITS_WAY)]
+    return next(iter(broken), _ON_ITS_WAY if _ON_ITS_WAY in reasons else "")
+
+
+def _why_node_not_serving(inventory: Inventory, node: str, id12: str, fact: NodeFacts) -> str:
+    container = fact.container(inventory.container)
+    state = fact.state
+    if container is None or container.status != "running":
+        return f"{node}: the container is {container.status if container else 'gone'}"
+    if fact.desired.startswith("down"):
+        return f"{node}: it was told to stay down"
+    if state is None or state.release != id12:
+        return _ON_ITS_WAY
+    if state.at < fact.clock - STALE_S:
+        return f"{node}: its supervisor has been silent for {fact.clock - state.at:.0f} s"
+    if state.phase == "serving":
+        return ""
+    return (
+        _ON_ITS_WAY
+        if state.phase in COMING
+        else f"{node}: {state.phase}{': ' + state.cause if state.cause else ''}"
+    )
+
+
+def _edited(inventory: Inventory, release: Release, facts: Mapping[str, NodeFacts]) -> str:
+    for node in inventory.nodes:
+        found = facts[node.name].releases.get(release.id12, {})
+        changed = [file.path for file in release.by_node[node.name] if found.get(file.path) != file.sha256]
+        if changed:
+            return f"{node.name}: {', '.join(changed)}"
+    return ""

@@ -1,0 +1,131 @@
+"""What `up` makes of what it finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.model.plan import Complete, Script, Upload, Watch
+from orchestrator.planning.render import render_release
+from orchestrator.planning.situation import Standing, situation
+from orchestrator.planning.steps import plan_down, plan_up
+from tests.unit.examples import INVENTORY, NOW, RECIPE, container, pair_facts, serving_facts, state
+
+RELEASE = render_release(INVENTORY, RECIPE)
+OTHER = render_release(INVENTORY, replace(RECIPE, vllm={"max-model-len": 1024}))
+
+
+def changed_on(node: str, facts: dict, **changes: object) -> dict:
+    return {**facts, node: replace(facts[node], **changes)}
+
+
+def test_empty_nodes_are_absent() -> None:
+    """Nothing runs, so nothing has to be stopped or asked."""
+    assert situation(INVENTORY, RELEASE, pair_facts()).standing is Standing.ABSENT
+
+
+def test_the_same_bytes_serving_on_all_nodes_need_nothing() -> None:
+    """`up` twice is a no-op."""
+    now = situation(INVENTORY, RELEASE, serving_facts(RELEASE))
+
+    assert (now.standing, plan_up(INVENTORY, RECIPE, RELEASE, now).steps) == (Standing.SERVING, ())
+
+
+@pytest.mark.parametrize("phase", ["waiting-peers", "starting-engine", "backing-off", "link-lost"])
+def test_a_release_on_its_way_is_only_watched(phase: str) -> None:
+    """A laptop that comes back in the middle of a load attaches; it does not start the load again."""
+    now = situation(INVENTORY, RELEASE, serving_facts(RELEASE, phase))
+    plan = plan_up(INVENTORY, RECIPE, RELEASE, now)
+
+    works = [action.work for step in plan.steps for action in step.actions]
+    assert now.standing is Standing.COMING
+    assert all(isinstance(work, (Watch, Complete)) for work in works)
+
+
+def test_another_release_is_stopped_and_can_come_back() -> None:
+    """The old release's folder and image are kept for the way back."""
+    now = situation(INVENTORY, RELEASE, serving_facts(OTHER))
+    plan = plan_up(INVENTORY, RECIPE, RELEASE, now)
+
+    assert (now.standing, now.previous, now.previous_served) == (Standing.OTHER, OTHER.id12, True)
+    assert [step.name for step in plan.undo][-4:] == ["start", "join", "ready", "verify"]
+
+
+def test_a_release_that_had_given_up_comes_back_without_waiting() -> None:
+    """The state before was a pair that does not serve: waiting for it would never end."""
+    now = situation(INVENTORY, RELEASE, serving_facts(OTHER, "gave-up"))
+
+    undo = plan_up(INVENTORY, RECIPE, RELEASE, now).undo
+    assert not now.previous_served
+    assert undo[-1].name == "start"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"containers": ()}, "spark-2: the container is gone"),
+        ({"containers": (container(RELEASE.id12, status="exited"),)}, "the container is exited"),
+        ({"desired": "down"}, "told to stay down"),
+        ({"state": state("gave-up", RELEASE.id12, cause="vLLM exited")}, "gave-up: vLLM exited"),
+        ({"state": state("serving", RELEASE.id12, at=NOW - 60)}, "silent for 60 s"),
+        ({"releases": {}}, "was changed on the node"),
+    ],
+)
+def test_a_pair_that_does_not_serve_is_started_anew(changes: dict, why: str) -> None:
+    """Half a pair, a stopped container, a hand-edited file: none of them is a no-op."""
+    now = situation(INVENTORY, RELEASE, changed_on("spark-2", serving_facts(RELEASE), **changes))
+
+    assert now.standing is Standing.BROKEN
+    assert why in now.why
+
+
+def test_a_changed_secret_restarts_the_same_release_and_keeps_its_files() -> None:
+    """The way back needs the files that the new start shares with it."""
+    now = situation(INVENTORY, RELEASE, serving_facts(RELEASE), secrets_changed=True)
+
+    undo = [step.name for step in plan_up(INVENTORY, RECIPE, RELEASE, now).undo]
+    assert now.standing is Standing.BROKEN
+    assert "discard" not in undo
+    assert "secrets" in undo
+
+
+def test_nothing_is_changed_before_the_lock_is_held() -> None:
+    """Two operators: the second must leave no trace."""
+    plan = plan_up(INVENTORY, RECIPE, RELEASE)
+
+    assert [step.name for step in plan.lock] == ["lock", "lock"]
+    assert [action.node for step in plan.lock for action in step.actions] == ["spark-1", "spark-2"]
+
+
+def test_the_files_are_there_before_the_old_release_is_stopped() -> None:
+    """A full disk is found while the old release still serves."""
+    now = situation(INVENTORY, RELEASE, serving_facts(OTHER))
+    names = [step.name for step in plan_up(INVENTORY, RECIPE, RELEASE, now).steps]
+
+    assert names.index("files") < names.index("stop") < names.index("start")
+
+
+def test_upload_is_the_release_byte_for_byte() -> None:
+    """What is shown is what runs."""
+    uploads = [
+        a for s in plan_up(INVENTORY, RECIPE, RELEASE).steps for a in s.actions if isinstance(a.work, Upload)
+    ]
+
+    assert {a.node: a.work.files for a in uploads} == RELEASE.by_node
+
+
+def test_equal_input_gives_an_equal_plan() -> None:
+    """No clock, no random name, no environment below the world layer."""
+    assert plan_up(INVENTORY, RECIPE, RELEASE) == plan_up(
+        INVENTORY, RECIPE, render_release(INVENTORY, RECIPE)
+    )
+
+
+def test_down_works_on_the_nodes_that_answer() -> None:
+    """A dead node must not keep the other one up."""
+    plan = plan_down(INVENTORY, nodes=INVENTORY.workers)
+
+    works = [a for s in (*plan.lock, *plan.steps, *plan.unlock) for a in s.actions]
+    assert {a.node for a in works} == {"spark-2"}
+    assert all(isinstance(a.work, Script) for a in works)
