@@ -1,0 +1,173 @@
+"""How we log in: the agent's keys and key files, in the order of ssh(1). Nothing here ever asks."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import re
+import socket
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+import paramiko
+from paramiko.agent import AgentSSH
+from paramiko.auth_strategy import AuthSource, AuthStrategy
+from paramiko.pkey import UnknownKeyType
+
+from orchestrator.errors import UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from paramiko.agent import AgentKey
+    from paramiko.auth_strategy import AuthFailure
+
+    from orchestrator.remote.ssh_config import SshSettings
+
+AGENT_TIMEOUT_S = 10.0  # an agent may ask its user to confirm (ssh-add -c); then it takes a person's time
+
+
+class KeySource(AuthSource):
+    """A key that the server may accept, and the name by which a message speaks of it."""
+
+    def __init__(self, username: str, key: paramiko.PKey, name: str) -> None:
+        super().__init__(username=username)
+        self.key = key
+        self.name = name
+
+    def authenticate(self, transport: paramiko.Transport) -> list[str]:
+        """Raises SSHException where the server does not take the key."""
+        return transport.auth_publickey(self.username, self.key)
+
+
+@dataclass
+class Skipped:
+    """Keys that could not even be tried, with the reason."""
+
+    reasons: list[str] = field(default_factory=list)
+    needs_passphrase: list[Path] = field(default_factory=list)
+
+
+class StrictAuth(AuthStrategy):
+    """Agent keys named by IdentityFile, then the agent's other keys, then key files."""
+
+    def __init__(self, settings: SshSettings, agent_keys: tuple[AgentKey, ...]) -> None:
+        super().__init__(ssh_config=paramiko.SSHConfig())
+        self.settings = settings
+        self.agent_keys = agent_keys
+        self.skipped = Skipped()
+
+    def get_sources(self) -> Iterator[AuthSource]:
+        """Every key once, the cheapest first."""
+        user = self.settings.user
+        named = {blob for file in self.settings.identity_files if (blob := public_blob(file))}
+        chosen = [key for key in self.agent_keys if key.blob in named]
+        others = [key for key in self.agent_keys if key.blob not in named]
+        for agent_key in chosen if self.settings.identities_only else chosen + others:
+            yield KeySource(user, agent_key, f"{agent_key.comment or agent_key.get_name()} (agent)")
+        for file in self.settings.identity_files:
+            if (key := self._load(file)) and key.asbytes() not in {key.blob for key in self.agent_keys}:
+                yield KeySource(user, key, str(file))
+
+    def _load(self, file: Path) -> paramiko.PKey | None:
+        """Give a key file's key; None, and the reason noted, where it cannot be used."""
+        try:
+            if encrypted(file.read_bytes()):
+                in_agent = public_blob(file) in {key.blob for key in self.agent_keys}
+                self.skipped.needs_passphrase += [] if in_agent else [file]
+                return None
+            key = paramiko.PKey.from_path(str(file))  # and its FILE-cert.pub, if there is one
+        except FileNotFoundError:
+            return None  # the defaults of ssh(1) name files that nobody has
+        except OSError as error:
+            self.skipped.reasons.append(f"{file}: {error.strerror}")
+        except (ValueError, TypeError, paramiko.SSHException, UnknownKeyType):
+            self.skipped.reasons.append(f"{file}: not a key that paramiko can use")
+        else:
+            return key
+        return None
+
+
+def encrypted(data: bytes) -> bool:
+    """Whether a private key file needs a passphrase: OpenSSH's own format, PKCS#8 and old PEM."""
+    text = data.decode("ascii", errors="replace")
+    match = re.search(r"BEGIN OPENSSH PRIVATE KEY-----(.*?)-----END", text, re.DOTALL)
+    if match is None:
+        return "BEGIN ENCRYPTED PRIVATE KEY" in text or "Proc-Type: 4,ENCRYPTED" in text
+    with contextlib.suppress(binascii.Error, ValueError):
+        body = base64.b64decode("".join(match[1].split())).removeprefix(b"openssh-key-v1\0")
+        return body[4 : 4 + int.from_bytes(body[:4], "big")] != b"none"  # PROTOCOL.key: ciphername
+    return False
+
+
+def public_blob(identity: Path) -> bytes | None:
+    """Give the public half of a key file, from the .pub beside it (or the file itself, if it is one)."""
+    for file in (identity.with_name(identity.name + ".pub"), identity):
+        with contextlib.suppress(OSError, IndexError, ValueError, binascii.Error):
+            return base64.b64decode(file.read_text(errors="replace").split()[1], validate=True)
+    return None
+
+
+@contextlib.contextmanager
+def agent_keys(path: str) -> Iterator[tuple[AgentKey, ...]]:
+    """Give the keys of the agent at *path*; none where there is no agent. They sign only inside the block."""
+    agent = AgentSSH()
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(AGENT_TIMEOUT_S)
+    try:
+        if path:
+            with contextlib.suppress(OSError, paramiko.SSHException):
+                connection.connect(path)
+                agent._connect(connection)  # type: ignore[attr-defined]  # noqa: SLF001  Agent() reads os.environ alone
+        yield agent.get_keys()
+    finally:
+        connection.close()
+
+
+def refused(settings: SshSettings, strategy: StrictAuth, failure: AuthFailure) -> UnreachableError:
+    """Name the user, what was tried and what could not be: the message of a failed login."""
+    names = [cast("KeySource", result.source).name for result in failure.result]
+    hung_up = any(
+        not isinstance(result.result, paramiko.AuthenticationException) for result in failure.result
+    )
+    locked = strategy.skipped.needs_passphrase
+    said = [*(f"{name}: refused" for name in names), *(f"{file}: has a passphrase" for file in locked)]
+    said += [*strategy.skipped.reasons, *(["then the server hung up"] if hung_up else [])]
+    nothing = (
+        f"no key: no agent, and none of {', '.join(map(str, settings.identity_files)) or 'the default files'}"
+    )
+    return UnreachableError(
+        f"{_who(settings)} is not let in",
+        found="; ".join(said) or nothing,
+        wanted="a key of the agent or a key file without passphrase; passwords are never asked for",
+        hint=_way_in(settings, locked, hung_up=hung_up),
+    )
+
+
+def wants_more(settings: SshSettings) -> UnreachableError:
+    """The refusal of a server for which a key is not enough."""
+    return UnreachableError(
+        f"{_who(settings)} is not let in by a key alone",
+        found="the server wants a second factor",
+        wanted="a login that nobody has to answer for",
+        hint="`AuthenticationMethods publickey` for this user in its /etc/ssh/sshd_config",
+    )
+
+
+def _who(settings: SshSettings) -> str:
+    return f"{settings.user}@{settings.written.rpartition('@')[2]}"
+
+
+def _way_in(settings: SshSettings, locked: Sequence[Path], *, hung_up: bool) -> str:
+    if locked:
+        return f"ssh-add {locked[0]}  (an agent must run: eval $(ssh-agent))"
+    if hung_up:  # sshd ends the connection after MaxAuthTries, 6 by default
+        return "name the right key in ssh_config: `IdentityFile …` and `IdentitiesOnly yes`"
+    return f"ssh-copy-id {_copy_target(settings)}"
+
+
+def _copy_target(settings: SshSettings) -> str:
+    port = f"-p {settings.port} " if settings.port != 22 and ":" in settings.written else ""
+    return f"{port}{settings.user}@{settings.hostname}" if port else settings.written

@@ -1,0 +1,122 @@
+"""Strict host keys: only a key that known_hosts has is accepted, on every hop; anything else is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import paramiko
+
+from orchestrator.errors import SparkDeployError, UnreachableError
+from orchestrator.remote import known_hosts
+from orchestrator.remote.known_hosts import HostKey, Verdict
+from orchestrator.shell import sh
+
+if TYPE_CHECKING:
+    from orchestrator.remote.ssh_config import SshSettings
+
+# HostKeyAlgorithms by which a server proves a key of this type (RFC 8332: an ssh-rsa key signs with SHA-2)
+ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
+
+
+class HostKeyError(UnreachableError):
+    """A host key that is unknown, changed or revoked; *key* is what the host offers."""
+
+    def __init__(self, error: SparkDeployError, key: HostKey, verdict: Verdict) -> None:
+        super().__init__(error.message, at=error.at, found=error.found, wanted=error.wanted, hint=error.hint)
+        self.key = key
+        self.verdict = verdict
+
+
+class StrictPolicy(paramiko.MissingHostKeyPolicy):
+    """
+    Asked by paramiko for every key, as its own key store stays empty.
+
+    paramiko's store holds one key per type and host, and breaks on marker lines.
+    """
+
+    def __init__(self, settings: SshSettings, where: str) -> None:
+        self.settings = settings
+        self.where = where
+
+    def missing_host_key(self, client: paramiko.SSHClient, hostname: str, key: paramiko.PKey) -> None:  # noqa: ARG002
+        """Raises HostKeyError: the key is not the one that we know."""
+        check(self.settings, HostKey(key.get_name(), key.asbytes()), self.where)
+
+
+def check(settings: SshSettings, key: HostKey, where: str) -> None:
+    """Raises HostKeyError, its *at* being *where*: known_hosts does not have this key for the host."""
+    entries = known_hosts.read(settings.known_hosts_files)
+    verdict = known_hosts.judge(settings, key, entries)
+    if verdict.status != "trusted":
+        explain = {"unknown": _unknown, "changed": _changed, "revoked": _revoked}[verdict.status]
+        error = explain(settings, key, verdict, where, authority=known_hosts.has_authority(settings, entries))
+        raise HostKeyError(error, key, verdict)
+
+
+def transport_for(settings: SshSettings, sock: Any, **options: Any) -> paramiko.Transport:
+    """A transport that asks the server for the key types we know it by first, as ssh(1) does."""
+    transport = paramiko.Transport(sock, **options)
+    known = known_hosts.known_types(settings, known_hosts.read(settings.known_hosts_files))
+    wanted = [algorithm for type_ in known for algorithm in ALGORITHMS.get(type_, (type_,))]
+    security = transport.get_security_options()
+    first = [algorithm for algorithm in security.key_types if algorithm in wanted]
+    security.key_types = (*first, *(a for a in security.key_types if a not in first))
+    return transport
+
+
+def trust_command(settings: SshSettings, key: HostKey) -> str:
+    """The exact command that accepts *key*."""
+    return f"spark-deploy trust {sh(settings.written)} --fingerprint {key.fingerprint}"
+
+
+def show_own_key(key: HostKey) -> str:
+    """What to run on the machine's own console to see the same fingerprint."""
+    kind = {"ssh-ed25519": "ed25519", "ssh-rsa": "rsa"}.get(key.type, "ecdsa")
+    return f"ssh-keygen -lf /etc/ssh/ssh_host_{kind}_key.pub"
+
+
+def _unknown(
+    settings: SshSettings, key: HostKey, _verdict: Verdict, where: str, *, authority: bool
+) -> UnreachableError:
+    note = (
+        " (its @cert-authority line does not help: paramiko checks no host certificates)" if authority else ""
+    )
+    files = ", ".join(map(str, settings.known_hosts_files)) or "any known_hosts file"
+    return UnreachableError(
+        f"the host key of {settings.written} is not known",
+        at=where,
+        found=str(key),
+        wanted=f"a line for {settings.known_hosts_name} in {files}{note}",
+        hint=f"compare with `{show_own_key(key)}` on its console, then: {trust_command(settings, key)}",
+    )
+
+
+def _changed(
+    settings: SshSettings, key: HostKey, verdict: Verdict, where: str, *, authority: bool
+) -> UnreachableError:
+    del authority
+    entry = verdict.entry
+    assert entry is not None  # noqa: S101  judge() gives one with every `changed`
+    return UnreachableError(
+        f"the host key of {settings.written} has CHANGED",
+        at=where,
+        found=str(key),
+        wanted=f"{entry.key} as in {entry.place}",
+        hint="reinstalled, or somebody sits in between: do not go on before "
+        f"`{show_own_key(key)}` on its console shows the found fingerprint; "
+        f"only then: {trust_command(settings, key)}",
+    )
+
+
+def _revoked(
+    settings: SshSettings, key: HostKey, verdict: Verdict, where: str, *, authority: bool
+) -> UnreachableError:
+    del authority
+    place = verdict.entry.place if verdict.entry else "known_hosts"
+    return UnreachableError(
+        f"the host key of {settings.written} is revoked",
+        at=where,
+        found=f"{key}, marked @revoked in {place}",
+        wanted="a new host key on the machine",
+        hint=f"whoever wrote {place} knows why; spark-deploy never trusts this key",
+    )
