@@ -115,6 +115,7 @@ class SupervisionSchema(_Strict):
     join_limit_s: Seconds | None = None
     attempts: Annotated[int, Field(ge=1, le=100)] | None = None
     healthy_s: Seconds | None = None
+    stuck_s: Seconds | None = None
 
 
 class RecipeSchema(_Strict):

@@ -44,10 +44,24 @@ class Watch:
 
 
 @dataclass(frozen=True)
+class Endpoint:
+    """Where the head reaches a served model itself, and what it is called there."""
+
+    model: str
+    address: str
+    port: int
+
+
+@dataclass(frozen=True)
 class Complete:
-    """Stream one completion through the head's SSH connection; changes nothing."""
+    """
+    Stream one completion through the head's SSH connection; changes nothing.
+
+    *before* is the endpoint that the release before this run had; None: the one that is being put up.
+    """
 
     limit_s: float
+    before: Endpoint | None = None
 
 
 Work = Script | Upload | UploadSecrets | Watch | Complete

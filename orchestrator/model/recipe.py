@@ -20,6 +20,7 @@ class Supervision:
     join_limit_s: float = 25
     attempts: int = 5
     healthy_s: float = 3600
+    stuck_s: float = 600
 
 
 @dataclass(frozen=True)
