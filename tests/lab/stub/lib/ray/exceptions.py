@@ -1,0 +1,10 @@
+class RayError(Exception):
+    pass
+
+
+class AuthenticationError(RayError):
+    pass
+
+
+class RpcError(RayError):
+    pass

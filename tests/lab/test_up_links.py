@@ -1,0 +1,46 @@
+"""The SSH link that goes away while `up` is at it, and comes back; for good: test_up_link_lost.py."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from .claims import assert_serves
+
+SLOW = {"env": {"LAB_VLLM_START": "3"}}
+
+
+@pytest.mark.parametrize("step", ["files", "ready"])
+def test_a_link_that_is_silent_for_ten_seconds_costs_nothing_but_time(lab, inventory, admin_home, step):
+    """
+    A switch that restarts, a laptop that changes its access point.
+    """
+    inventory(recipe=SLOW)
+
+    with admin_home.background_spark_deploy("up") as up:
+        up.wait_for_text(f"  step       {step}: ")
+        lab.management("b", up=False)
+        time.sleep(10)  # the fault itself
+        lab.management("b", up=True)
+        code = up.wait()
+
+    assert code == 0
+    assert_serves(lab)
+
+
+def test_a_connection_that_is_reset_is_opened_anew(lab, inventory, admin_home):
+    """
+    The node's sshd was restarted; the step is done once more, which every step can bear.
+    """
+    inventory(recipe=SLOW)
+
+    with admin_home.background_spark_deploy("up") as up:
+        up.wait_for_text("  step       ready: ")
+        lab.run("b", "pkill", "-f", "^sshd: op")
+        code = up.wait()
+
+    assert code == 0
+    assert re.search(r"note       spark-b is back after \d+ s", up.stderr)
+    assert_serves(lab)
