@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Exit(IntEnum):
@@ -105,3 +109,8 @@ class ManyError(SparkDeployError):
 
     def __str__(self) -> str:
         return self.message
+
+
+def one_or_many(errors: Sequence[SparkDeployError]) -> SparkDeployError:
+    """Give one error as itself, several as a ManyError."""
+    return errors[0] if len(errors) == 1 else ManyError(tuple(errors))

@@ -1,0 +1,25 @@
+"""Questions before something that serves is stopped."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from orchestrator.errors import UsageError
+
+
+def confirm(text: str, question: str, *, yes: bool, machine: bool = False) -> bool:
+    """
+    Show *text*, ask *question*, give the answer; *yes* answers without asking.
+
+    Raises:
+        UsageError: nobody can be asked, and there was no --yes.
+    """
+    if text and not machine:
+        click.echo(text, err=True)
+    if yes:
+        return True
+    if machine or not sys.stdin.isatty():
+        raise UsageError(f"{question} — nobody to ask: standard input is no terminal", hint="add --yes")
+    return click.confirm(question, default=False, err=True)

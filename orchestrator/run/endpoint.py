@@ -1,0 +1,47 @@
+"""Where a served model is reached, and whether it can be reached from here."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from orchestrator.errors import UnreachableError
+from orchestrator.run.complete import CONNECT_LIMIT_S, request
+
+if TYPE_CHECKING:
+    from orchestrator.model.inventory import Inventory
+    from orchestrator.remote.host import Host
+
+REACH_LIMIT_S = 2
+
+
+def healthy(inventory: Inventory, head: Host) -> bool:
+    """Whether /health answers 200 on the head, asked through its SSH connection."""
+    try:
+        opened = head.open_tcp(inventory.api.local, inventory.api.port, CONNECT_LIMIT_S)
+        with opened:
+            opened.settimeout(CONNECT_LIMIT_S)
+            return request(opened, "GET", "/health").status == http.client.OK
+    except (UnreachableError, OSError, http.client.HTTPException):
+        return False
+
+
+def describe_endpoint(inventory: Inventory, head: Host, served_name: str) -> str:
+    """Give the URL, and how to get there where it cannot be reached from this machine."""
+    bind, port = inventory.api.bind, inventory.api.port
+    local = inventory.api.local
+    loopback = bind.startswith("127.") or bind in ("localhost", "::1")
+    host = head.address if local != bind else bind
+    if not loopback and _reachable(host, port):
+        return f"{served_name} at http://{host}:{port}/v1, reachable from here"
+    why = "it listens on the head's loopback alone" if loopback else "not reachable from here: a firewall?"
+    tunnel = f"ssh -N -L {port}:{local}:{port} {head.node.ssh}"
+    return f"{served_name} at http://{host}:{port}/v1 on {head.node.name} ({why})\n  from here: {tunnel}"
+
+
+def _reachable(host: str, port: int) -> bool:
+    with suppress(OSError), socket.create_connection((host, port), REACH_LIMIT_S):
+        return True
+    return False

@@ -1,0 +1,83 @@
+"""Who changes a deployment now: the lock's holder as text, and whether he is still there."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import platform
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.errors import LockedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from orchestrator.model.facts import LockFacts, NodeFacts
+
+
+def holder(run_id: str, now: float) -> str:
+    """One line of JSON for the lock's `holder` file; the key `run` is what unlock.sh looks for."""
+    return json.dumps(
+        {"run": run_id, "user": _user(), "host": platform.node(), "pid": os.getpid(), "since": round(now)}
+    )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container without a passwd entry
+        return str(os.getuid())
+
+
+def parse_holder(lines: Iterable[str]) -> Mapping[str, Any]:
+    try:
+        found = json.loads("\n".join(lines))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def describe_holder(found: Mapping[str, Any], now: float) -> str:
+    """Give e.g. `ann on laptop (pid 4711), since 12 min`."""
+    if not found.get("run"):
+        return "by a run that left no name"
+    age_s = max(0, now - float(found.get("since", now)))
+    age = (
+        f"{age_s:.0f} s"
+        if age_s < 90
+        else f"{age_s / 60:.0f} min"
+        if age_s < 5400
+        else f"{age_s / 3600:.1f} h"
+    )
+    return f"by {found.get('user')} on {found.get('host')} (pid {found.get('pid')}), since {age}"
+
+
+def holder_is_gone(lock: LockFacts) -> bool:
+    """Whether the holder was a process of this very machine that lives no more: a killed or crashed run."""
+    if lock.host != platform.node() or not lock.pid:
+        return False
+    try:
+        os.kill(lock.pid, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+def refuse_if_locked(facts: Mapping[str, NodeFacts], now: float) -> tuple[str, ...]:
+    """
+    Give the nodes whose lock was left behind by a dead run of this machine.
+
+    Raises:
+        LockedError: somebody who may be alive holds a lock.
+    """
+    held = {name: fact.lock for name, fact in facts.items() if fact.lock.held}
+    for name, lock in held.items():
+        if not holder_is_gone(lock):
+            raise LockedError(
+                f"{name} is locked: {describe_holder(vars(lock), now)}",
+                hint="wait for it, or take the lock over with --break-lock",
+            )
+    return tuple(held)
