@@ -9,10 +9,10 @@ BIN := $(VENV)/bin
 help:  ## this list
 	@grep --extended-regexp '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand --tabs=12
 
-setup: $(VENV)/.ready system  ## install what is missing: system packages (apt), the virtual environment
+setup: $(VENV)/.ready  ## install what is missing: system packages (apt), the virtual environment
 system:
 	@tests/lab/install
-$(VENV)/.ready: pyproject.toml
+$(VENV)/.ready: pyproject.toml | system
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	touch $@
@@ -27,7 +27,10 @@ lint: $(VENV)/.ready  ## ruff, mypy, import contracts, shellcheck
 	$(BIN)/lint-imports --no-cache
 
 unit: $(VENV)/.ready  ## the fast tests alone
-	$(BIN)/pytest tests/unit tests/golden -q
+	$(BIN)/pytest tests/unit -q
+
+coverage: setup  ## lines and branches of the package and the supervisor that the fast tests run
+	$(BIN)/pytest tests/unit tests/remote -q --cov=orchestrator --cov=templates --cov-branch --cov-report=term
 
 demo: setup  ## a pair on this machine: up, a completion, a small timing, status, down
 	$(BIN)/python -m tests.demo
@@ -35,4 +38,4 @@ demo: setup  ## a pair on this machine: up, a completion, a small timing, status
 clean:  ## remove what was built here
 	rm --recursive --force $(VENV) build dist
 
-.PHONY: help setup system test lint unit demo clean
+.PHONY: help setup system test lint unit coverage demo clean
