@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -99,7 +100,9 @@ def _model() -> str | None:
 
 
 def _fails(command: list[str], hint: str) -> str | None:
-    environment = {"PATH": SEARCH_PATH, "HOME": str(Path.home()), "LANG": "C.UTF-8"}
+    # pip's own settings (index, wheels, certificates) may stand in the environment: they hold here, too.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    environment = {**kept, "PATH": SEARCH_PATH}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return None

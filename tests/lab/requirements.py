@@ -36,8 +36,9 @@ def missing_packages() -> list[str]:
 
 
 def missing_for_engine() -> list[str]:
-    """What the real engine's venv needs besides; Debian keeps ensurepip in a package of its own."""
-    return [] if list(Path("/usr/lib").glob("python3.*/ensurepip")) else ["python3-venv"]
+    """What the real engine needs besides: ensurepip, a Debian package of its own, and what vLLM's CPU build links to."""
+    files = {"python3.*/ensurepip": "python3-venv", "*/libnuma.so.1": "libnuma1", "*/libgomp.so.1": "libgomp1"}
+    return [package for pattern, package in files.items() if not list(Path("/usr/lib").glob(pattern))]
 
 
 def lab_available() -> str | None:
