@@ -86,8 +86,6 @@ class LockedError(SparkDeployError):
 class StepFailedError(SparkDeployError):
     """A step of a plan failed; *at* is `node: action`."""
 
-    exit_code = Exit.FAILED
-
 
 class InterruptedRunError(SparkDeployError):
     """The operator (or a signal) stopped the run."""

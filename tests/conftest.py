@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from orchestrator.assets import templates
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 GOLDEN = Path(__file__).parent / "golden"
+
+sys.path.insert(0, str(templates()))  # `supervisor` is no part of our package: it runs on the nodes
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,7 +33,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         if request.config.getoption("--update-golden"):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, encoding="utf-8", newline="")
-        expected = file.read_bytes().decode() if file.is_file() else ""
-        assert text == expected
+        assert file.is_file(), f"{file} is not there: --update-golden writes it"
+        assert text == file.read_bytes().decode()
 
     return compare

@@ -47,9 +47,15 @@ class Demo:
         if words[0] == "python":
             words[0] = sys.executable
         began = time.monotonic()
-        environment = self.admin.environment({name: os.environ[name] for name in ("TERM",) if name in os.environ})
+        environment = self.admin.environment(
+            {name: os.environ[name] for name in ("TERM",) if name in os.environ}
+        )
         ended = subprocess.run(
-            self.admin.command(words), cwd=self.admin.home, env=environment, stdin=subprocess.DEVNULL, check=False
+            self.admin.command(words),
+            cwd=self.admin.home,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            check=False,
         )
         if ended.returncode:
             raise SystemExit(f"`{line}` ended with exit code {ended.returncode}")
@@ -81,7 +87,9 @@ def play(demo: Demo, *, real: bool, began: float) -> None:
     admin = demo.admin
     model = "tiny" if real else "stub"
     recipe = {**REAL_RECIPE, "model": str(engine.MODEL), "image": engine.image().name} if real else {}
-    write_inventory(admin, recipe=recipe, recipe_name=model, api={"bind": "0.0.0.0"}, transport="tcp", name="demo")
+    write_inventory(
+        admin, recipe=recipe, recipe_name=model, api={"bind": "0.0.0.0"}, transport="tcp", name="demo"
+    )
     admin.trust()  # nothing yet
     head, worker = admin.lab.topology.nodes
     demo.say("# The machines know each other's addresses; this laptop does not know their host keys yet.")
@@ -101,9 +109,13 @@ def play(demo: Demo, *, real: bool, began: float) -> None:
     demo.type("spark-deploy down --output plain")
     left = [line for node in (head, worker) for line in admin.lab.leftovers(node.key)]
     demo.type("spark-deploy runs")
-    demo.say(f"# Done in {time.monotonic() - began:.0f} s, with {'real Ray and vLLM' if real else 'the stub engine'}:")
+    demo.say(
+        f"# Done in {time.monotonic() - began:.0f} s, with {'real Ray and vLLM' if real else 'the stub engine'}:"
+    )
     print("\n".join(demo.done))
-    print(f"{crossed / 1e6:.2f} MB crossed the fabric for these completions; left on the nodes: {left or 'nothing'}")
+    print(
+        f"{crossed / 1e6:.2f} MB crossed the fabric for these completions; left on the nodes: {left or 'nothing'}"
+    )
     if left:
         raise SystemExit(1)
 

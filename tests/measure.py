@@ -43,7 +43,9 @@ class Taken:
 
 def run(words: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path = ROOT) -> Taken:
     began = time.monotonic()
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env, cwd=cwd)
+    process = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env, cwd=cwd
+    )
     output = process.stdout.read() if process.stdout else ""
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)

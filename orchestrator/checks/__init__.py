@@ -1,1 +1,1 @@
-"""Facts against inventory and recipe: what stops an `up` before it changes anything. Pure."""
+"""Facts against inventory and recipe (what refuses an `up`), and whether a starting pair has come there. Pure."""

@@ -76,12 +76,7 @@ def _image_is_here(_: Inventory, recipe: Recipe, node: Node, facts: NodeFacts) -
 def _model_is_here(_: Inventory, recipe: Recipe, node: Node, facts: NodeFacts) -> Iterator[RefusedError]:
     if not (recipe.offline or recipe.local_model):
         return  # the engine downloads it
-    model = facts.model
-    if recipe.local_model:
-        hint = f"copy the folder to {node.name}, or correct `model:` in the recipe"
-    else:
-        revision = f" --revision {recipe.vllm['revision']}" if "revision" in recipe.vllm else ""
-        hint = f"ssh {node.ssh} hf download {recipe.model}{revision}"
+    model, hint = facts.model, _how_to_get_the_model(recipe, node)
     if not model.folder or not model.has_config:
         yield RefusedError(
             f"the model {recipe.model} is not on {node.name}",
@@ -102,38 +97,55 @@ def _model_is_here(_: Inventory, recipe: Recipe, node: Node, facts: NodeFacts) -
         )
 
 
+def _how_to_get_the_model(recipe: Recipe, node: Node) -> str:
+    if recipe.local_model:
+        return f"copy the folder to {node.name}, or correct `model:` in the recipe"
+    revision = f" --revision {recipe.vllm['revision']}" if "revision" in recipe.vllm else ""
+    return f"ssh {node.ssh} hf download {recipe.model}{revision}"
+
+
 def _fabric_is_up(inventory: Inventory, _: Recipe, node: Node, facts: NodeFacts) -> Iterator[RefusedError]:
-    fabric = node.fabric
     if not facts.addresses:
         return  # no iproute2 on the node: the supervisor waits for the address, and says so
+    problem = _address_problem(node, facts)
+    if problem:
+        yield problem
+    else:
+        yield from _ways_off_the_fabric(inventory, node, facts)
+
+
+def _address_problem(node: Node, facts: NodeFacts) -> RefusedError | None:
+    fabric = node.fabric
     found = facts.addresses.get(fabric.interface)
     if found is None:
-        yield RefusedError(
+        return RefusedError(
             f"{node.name} has no interface {fabric.interface}",
             at=node.name,
             found=", ".join(sorted(facts.addresses)),
             wanted=fabric.interface,
             hint="correct fabric.interface in the inventory (`ip -brief address` on the node shows the names)",
         )
-        return
-    if fabric.ip not in found:
-        holder = next((name for name, addresses in facts.addresses.items() if fabric.ip in addresses), "")
-        yield RefusedError(
-            f"{fabric.interface} of {node.name} does not hold {fabric.ip}",
-            at=node.name,
-            found=f"{fabric.ip} on {holder}" if holder else ", ".join(found) or "no IPv4 address",
-            wanted=fabric.ip,
-            hint="correct the inventory, or give the interface its address (netplan)",
-        )
-        return
+    if fabric.ip in found:
+        return None
+    holder = next((name for name, addresses in facts.addresses.items() if fabric.ip in addresses), "")
+    return RefusedError(
+        f"{fabric.interface} of {node.name} does not hold {fabric.ip}",
+        at=node.name,
+        found=f"{fabric.ip} on {holder}" if holder else ", ".join(found) or "no IPv4 address",
+        wanted=fabric.ip,
+        hint="correct the inventory, or give the interface its address (netplan)",
+    )
+
+
+def _ways_off_the_fabric(inventory: Inventory, node: Node, facts: NodeFacts) -> Iterator[RefusedError]:
     for peer in inventory.others(node):
         route = facts.routes.get(peer.fabric.ip, "")
-        if route != fabric.interface:
+        if route != node.fabric.interface:
             yield RefusedError(
                 f"{node.name} reaches {peer.fabric.ip} over {route or 'no route'}, not over the fabric",
                 at=node.name,
                 found=route or "no route",
-                wanted=fabric.interface,
+                wanted=node.fabric.interface,
                 hint="give both ends addresses of one subnet that no other interface has",
             )
 

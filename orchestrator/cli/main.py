@@ -12,16 +12,16 @@ import click
 from orchestrator import __version__
 from orchestrator.errors import Exit, SparkDeployError
 
-# name -> module and what `--help` says of it, so that the list needs no import
+# name (also of its module) -> what `--help` says of it, so that the list needs no import
 COMMANDS = {
-    "up": ("up", "Serve the recipe's model on the inventory's nodes."),
-    "down": ("down", "Stop serving, and leave nothing on the nodes but caches."),
-    "status": ("status", "Show what every node does."),
-    "logs": ("logs", "Show the containers' logs."),
-    "plan": ("plan", "Show what `up` would change against what runs now."),
-    "render": ("render", "Render the files that the nodes get, without a connection."),
-    "trust": ("trust", "Trust a node's SSH host key, after showing its fingerprint."),
-    "runs": ("runs", "List past runs, or replay one."),
+    "up": "Serve the recipe's model on the inventory's nodes.",
+    "down": "Stop serving, and leave nothing on the nodes but caches.",
+    "status": "Show what every node does.",
+    "logs": "Show the containers' logs.",
+    "plan": "Show what `up` would change against what runs now.",
+    "render": "Render the files that the nodes get, without a connection.",
+    "trust": "Trust a node's SSH host key, after showing its fingerprint.",
+    "runs": "List past runs, or replay one.",
 }
 
 
@@ -34,13 +34,13 @@ class LazyGroup(click.Group):
     def get_command(self, _context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        module = importlib.import_module(f"orchestrator.cli.{COMMANDS[name][0]}")
+        module = importlib.import_module(f"orchestrator.cli.{name}")
         command: click.Command = getattr(module, name)
         return command
 
     def format_commands(self, _context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
     def resolve_command(
         self, context: click.Context, args: list[str]

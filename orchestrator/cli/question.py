@@ -15,11 +15,16 @@ def confirm(text: str, question: str, *, yes: bool, machine: bool = False) -> bo
 
     Raises:
         UsageError: nobody can be asked, and there was no --yes.
+        KeyboardInterrupt: the answer was Ctrl-C, or the end of the input.
     """
     if text and not machine:
         click.echo(text, err=True)
     if yes:
         return True
     if machine or not sys.stdin.isatty():
-        raise UsageError(f"{question} — nobody to ask: standard input is no terminal", hint="add --yes")
-    return click.confirm(question, default=False, err=True)
+        why = "--output json asks nobody" if machine else "nobody to ask: standard input is no terminal"
+        raise UsageError(f"{question} — {why}", hint="add --yes")
+    try:
+        return click.confirm(question, default=False, err=True)
+    except click.Abort:
+        raise KeyboardInterrupt from None

@@ -34,8 +34,8 @@ def render(inventory: str | None, recipe: str | None, out: Path | None) -> None:
       spark-deploy render -i inventories/home.yaml --out /tmp/rendered
     """  # noqa: D301
     from orchestrator.planning.advice import inventory_warnings, recipe_warnings
-    from orchestrator.planning.listing import listing, table
     from orchestrator.planning.render import render_release
+    from orchestrator.ui.listing import listing, table
 
     deployment, served = load_pair(inventory, recipe)
     release = render_release(deployment, served)
@@ -57,10 +57,12 @@ def write(release: Release, out: Path) -> None:
 
     try:
         for node, files in release.by_node.items():
-            (out / node).mkdir(parents=True, exist_ok=True)
             for file in files:
                 path = out / node / file.path
+                path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(file.content)
                 path.chmod(file.mode)
     except OSError as error:
-        raise UsageError(f"{error.filename or out} cannot be written: {error.strerror}") from None
+        raise UsageError(
+            f"{error.filename or out} cannot be written", found=error.strerror, hint="name another --out"
+        ) from None

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli.options import inventory_option, load_pair, output_option, recipe_option
-
 from orchestrator.errors import Exit
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Logs and state files into one named cause. Pure."""
+"""Logs of all nodes into one named cause. Pure."""

@@ -1,7 +1,8 @@
 """
 Causes we know by their line, most specific first.
 
-The six lessons of the reference deployment are among them (docs/lessons.md).
+Five of the six lessons of the reference deployment are among them (docs/lessons.md); the fourth, traffic
+off the fabric, leaves no line.
 """
 
 from __future__ import annotations
@@ -80,6 +81,16 @@ KNOWN = (
         r"vllm serve: error: (?P<what>.+)|vllm: error: (?P<other>.+)",
         "vLLM refuses its options: {what}{other}",
         "correct `vllm:` in the recipe",
+    ),
+    _known(
+        r"could not select device driver .*\[\[gpu\]\]",
+        "Docker cannot hand the GPU to a container: it has no NVIDIA runtime",
+        "on the node: sudo apt install nvidia-container-toolkit, sudo systemctl restart docker; or `gpus: cdi`",
+    ),
+    _known(
+        r"unresolvable CDI devices (?P<device>\S+)",
+        "Docker knows no CDI device {device}",
+        "on the node: sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml; or `gpus: all`",
     ),
     _known(
         r"ray: (?:command )?not found|No such file or directory: 'ray'",

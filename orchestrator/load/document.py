@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from orchestrator.errors import FileError, ManyError, SparkDeployError
+from orchestrator.errors import FileError, SparkDeployError, one_or_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Key = tuple[str | int, ...]
 
-SIZE_LIMIT_BYTES = 1_000_000
+SIZE_LIMIT_BYTES = 1_000_000  # of a file that a person writes; the reference recipe has 2 kB
 VALUE_LIMIT = 100_000  # a file of 10 lines can mean 10^9 values by anchors alone
 _MERGE = "tag:yaml.org,2002:merge"
 _AMBIGUOUS = re.compile(r"(?:yes|no|on|off)", re.IGNORECASE)
@@ -88,11 +88,6 @@ def a(noun: str) -> str:
     return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
 
 
-def one_or_many(errors: list[SparkDeployError]) -> SparkDeployError:
-    """Give one error as itself, several as a ManyError."""
-    return errors[0] if len(errors) == 1 else ManyError(tuple(errors))
-
-
 def _text(path: Path, kind: str) -> str:
     try:
         raw = path.read_bytes()
@@ -114,19 +109,7 @@ def _text(path: Path, kind: str) -> str:
 
 
 def _compose(path: Path, text: str, kind: str) -> yaml.MappingNode:
-    try:
-        documents = list(yaml.compose_all(text, Loader=_Yaml12))
-    except yaml.reader.ReaderError as error:
-        line = text[: error.position].count("\n") + 1
-        raise FileError(
-            f"the character U+{ord(text[error.position]):04X} is not allowed in YAML",
-            at=f"{path}:{line}",
-            wanted="printable text",
-        ) from None
-    except yaml.MarkedYAMLError as error:
-        raise _yaml_error(path, text, error) from None
-    except RecursionError:
-        raise FileError(f"{path} is nested too deeply", at=str(path), wanted="a few levels") from None
+    documents = _documents(path, text)
     if not documents or (isinstance(documents[0], yaml.ScalarNode) and not documents[0].value):
         raise FileError(f"{path} is empty", at=str(path), wanted=f"the keys of {a(kind)}")
     if len(documents) > 1:
@@ -142,6 +125,22 @@ def _compose(path: Path, text: str, kind: str) -> yaml.MappingNode:
             wanted="a mapping, `key: value` lines",
         )
     return root
+
+
+def _documents(path: Path, text: str) -> list[yaml.Node]:
+    try:
+        return list(yaml.compose_all(text, Loader=_Yaml12))
+    except yaml.reader.ReaderError as error:
+        line = text[: error.position].count("\n") + 1
+        raise FileError(
+            f"the character U+{ord(text[error.position]):04X} is not allowed in YAML",
+            at=f"{path}:{line}",
+            wanted="printable text",
+        ) from None
+    except yaml.MarkedYAMLError as error:
+        raise _yaml_error(path, text, error) from None
+    except RecursionError:
+        raise FileError(f"{path} is nested too deeply", at=str(path), wanted="a few levels") from None
 
 
 def _yaml_error(path: Path, text: str, error: yaml.MarkedYAMLError) -> FileError:

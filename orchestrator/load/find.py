@@ -57,28 +57,29 @@ def find_recipe(name_or_path: str, inventory_path: Path, relative_to: Path | Non
         FileError: there is none.
     """
     if "/" in name_or_path or name_or_path.endswith(SUFFIXES):
-        path = (relative_to if relative_to is not None else inventory_path.parent) / Path(
-            name_or_path
-        ).expanduser()
+        folder = relative_to if relative_to is not None else inventory_path.parent
+        path = folder / Path(name_or_path).expanduser()
         if path.is_file():
             return path
         raise FileError(f"there is no recipe {path}", wanted="a file", hint=_nearest_file_hint(path))
-    folders = list(
-        dict.fromkeys((inventory_path.parent / "recipes", assets.shipped_inventories() / "recipes"))
-    )
+    folders = (inventory_path.parent / "recipes", assets.shipped_inventories() / "recipes")
     for folder in folders:
         for suffix in SUFFIXES:
             path = folder / f"{name_or_path}{suffix}"
             if path.is_file():
                 return path
+    raise _no_recipe_named(name_or_path, tuple(dict.fromkeys(folders)))
+
+
+def _no_recipe_named(name: str, folders: tuple[Path, ...]) -> FileError:
     known = sorted(
         {path.stem for folder in folders for suffix in SUFFIXES for path in folder.glob(f"*{suffix}")}
     )
-    match = nearest(name_or_path, known)
-    raise FileError(
-        f"there is no recipe named {name_or_path}",
-        found=f"{', '.join(known) or 'none'}",
-        wanted=f"a file {name_or_path}.yaml in {' or '.join(map(str, folders))}",
+    match = nearest(name, known)
+    return FileError(
+        f"there is no recipe named {name}",
+        found=", ".join(known) or "none",
+        wanted=f"a file {name}.yaml in {' or '.join(map(str, folders))}",
         hint=f"did you mean {match}?" if match else "name one of those, or the path of a file",
     )
 

@@ -7,8 +7,8 @@ from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import FileError
-from orchestrator.load.document import Document, Key, one_or_many, path_text, read_document
+from orchestrator.errors import FileError, one_or_many
+from orchestrator.load.document import Document, Key, path_text, read_document
 from orchestrator.load.problems import in_file_order, validated
 from orchestrator.load.schema import InventorySchema, NodeSchema, PathsSchema, SecretsFromSchema
 from orchestrator.model.inventory import Api, Fabric, Inventory, Node, Paths, Ports, SecretSource
@@ -33,7 +33,8 @@ def load_inventory(path: Path) -> Inventory:
     problems = [*_unnamed(document, schema)] or [
         *_repeated(document, schema),
         *_off_the_fabric(document, schema),
-        *_alone(document, schema),
+        *_wrong_hcas(document, schema),
+        *_one_port_twice(document, schema),
     ]
     if problems:
         raise one_or_many(in_file_order(problems))
@@ -124,7 +125,7 @@ def _repeated(document: Document, schema: InventorySchema) -> Iterator[FileError
 
 
 def _off_the_fabric(document: Document, schema: InventorySchema) -> Iterator[FileError]:
-    """All fabric addresses lie in the head's subnet; with RDMA every node names its HCAs."""
+    """All fabric addresses lie in the head's subnet."""
     network = _address(schema.head).network
     for key, node in _nodes(schema):
         address = _address(node)
@@ -136,6 +137,11 @@ def _off_the_fabric(document: Document, schema: InventorySchema) -> Iterator[Fil
                 wanted=str(network),
                 hint="the prefix is /24 unless written, as in 192.168.200.1/30; it is the same on all nodes",
             )
+
+
+def _wrong_hcas(document: Document, schema: InventorySchema) -> Iterator[FileError]:
+    """With RDMA every node names its HCAs, each of them once."""
+    for key, node in _nodes(schema):
         hcas = (*key, "fabric", "hcas")
         if not node.fabric.hcas and schema.transport == "rdma":
             yield FileError(
@@ -150,8 +156,8 @@ def _off_the_fabric(document: Document, schema: InventorySchema) -> Iterator[Fil
             )
 
 
-def _alone(document: Document, schema: InventorySchema) -> Iterator[FileError]:
-    """The ports on the head differ."""
+def _one_port_twice(document: Document, schema: InventorySchema) -> Iterator[FileError]:
+    """The TCP ports on the head differ; the heartbeat is UDP."""
     if schema.api.port == schema.ports.ray:
         yield FileError(
             f"api.port is {schema.api.port}, which is also ports.ray",

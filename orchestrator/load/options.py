@@ -68,11 +68,7 @@ def _options(
         problem = (
             _owned(name, short.get(name, name), owned)
             or _misspelled(written, name, short)
-            or (
-                _Problem("stands twice", f"{name} once", "an underscore is a dash to vLLM")
-                if name in options
-                else None
-            )
+            or _repeated(name, options)
             or _wrong_size(name, parsed)
             or _without_form(name, value, words)
         )
@@ -103,6 +99,12 @@ def _misspelled(written: str, name: str, short: Mapping[str, str]) -> _Problem |
         return _Problem(
             "is not the name of an option", wanted="letters, digits and dashes, such as max-model-len"
         )
+    return None
+
+
+def _repeated(name: str, options: Mapping[str, Any]) -> _Problem | None:
+    if name in options:
+        return _Problem("stands twice", f"{name} once", "an underscore is a dash to vLLM")
     return None
 
 
@@ -185,9 +187,13 @@ def secret_problems(document: Document) -> Iterator[FileError]:
         seen.add(name)
 
 
-def served_names_problem(options: Mapping[str, Any]) -> str | None:
-    """Say what is wrong with the names that clients ask for; `up` and `bench` ask for the first."""
-    names = options.get("served-model-name", "x")
-    names = names if isinstance(names, list) else [names]
-    bad = [name for name in names if not isinstance(name, str) or not name.strip()]
-    return json.dumps(bad[0]) if bad else None
+def served_name_problems(document: Document, options: Mapping[str, Any]) -> Iterator[FileError]:
+    """Give what is wrong with the names that clients ask for; `up` itself asks for the first."""
+    given = options.get("served-model-name", [])
+    for name in given if isinstance(given, list) else [given]:
+        if not isinstance(name, str) or not name.strip():
+            yield FileError(
+                f"vllm.served-model-name has {json.dumps(name)} in it",
+                at=document.at(("vllm", "served-model-name")),
+                wanted="text; a number in quotes",
+            )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import FileError, SparkDeployError
-from orchestrator.load.document import one_or_many, read_document
+from orchestrator.errors import FileError, SparkDeployError, one_or_many
+from orchestrator.load.document import read_document
 from orchestrator.load.options import normal
 from orchestrator.load.owned import SIZES
 from orchestrator.load.problems import in_file_order
@@ -32,7 +33,7 @@ def check_pair(inventory: Inventory, recipe: Recipe) -> None:
 def _sizes(inventory: Inventory, recipe: Recipe) -> Iterator[FileError]:
     nodes = len(inventory.nodes)
     sizes = parallel_sizes(recipe, nodes)
-    product = sizes[0] * sizes[1] * sizes[2]
+    product = math.prod(sizes)
     if product == nodes:
         return
     given = [name for name in SIZES if name in recipe.vllm]
@@ -49,15 +50,14 @@ def _sizes(inventory: Inventory, recipe: Recipe) -> Iterator[FileError]:
 
 
 def _rdma_switched_off(inventory: Inventory, recipe: Recipe) -> Iterator[FileError]:
-    for name, harmless in (("NCCL_IB_DISABLE", "0"), ("NCCL_NET", "IB")):
-        value = recipe.env.get(name, harmless)
-        if (
-            inventory.transport == "rdma"
-            and value != harmless
-            and not (name == "NCCL_NET" and value != "Socket")
-        ):
+    if inventory.transport != "rdma":
+        return
+    disabled, net = recipe.env.get("NCCL_IB_DISABLE", "0") != "0", recipe.env.get("NCCL_NET")
+    for name, off in (("NCCL_IB_DISABLE", disabled), ("NCCL_NET", net == "Socket")):
+        if off:
+            where = inventory.source or "the inventory"
             yield FileError(
-                f"env.{name} is {value}, but {inventory.source or 'the inventory'} says transport: rdma",
+                f"env.{name} is {recipe.env[name]}, but {where} says transport: rdma",
                 at=_place(recipe, "env", name),
                 hint="leave it out, or write transport: tcp into the inventory",
             )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.errors import FileError, SparkDeployError
-from orchestrator.load.document import Document, Key, one_or_many, path_text
+from orchestrator.errors import FileError, SparkDeployError, one_or_many
+from orchestrator.load.document import Document, Key, path_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,12 +30,24 @@ _WANTED = {
     "model_type": "a mapping",
 }
 _CONTEXT_WANTED = {
-    "literal_error": "{expected}",
     "greater_than": "more than {gt:g}",
     "greater_than_equal": "at least {ge:g}",
     "less_than_equal": "at most {le:g}",
     "finite_number": "a finite number",
     "wanted": "{wanted}",
+}
+_MISSING = {
+    "name": "the name of the deployment, e.g. home",
+    "head": "the head node: ssh and fabric",
+    "workers": "a list of at least one node, each with ssh and fabric",
+    "ssh": "where to log in: HOST, user@HOST:port, or a Host of ~/.ssh/config",
+    "fabric": "interface, ip and hcas of the port that joins the nodes",
+    "interface": "the netdev that holds the fabric address, e.g. enp1s0f1np1",
+    "ip": "the node's own address on the fabric, e.g. 192.168.200.1",
+    "api": "where the API listens: bind and port",
+    "bind": "127.0.0.1, or an address of the head (no default: vLLM's API key does not guard every path)",
+    "model": "a Hub id, or an absolute path present on every node",
+    "image": "the image to run: name:tag, name@sha256:…, or an image id",
 }
 
 
@@ -80,8 +92,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
 
 
-def known_keys_hint(name: str, known: list[str]) -> str:
-    """Name the nearest of *known*, or all of them."""
+def _known_keys_hint(name: str, known: list[str]) -> str:
     match = nearest(name, known)
     return f"did you mean {match}?" if match else f"known keys: {', '.join(known)}"
 
@@ -94,10 +105,10 @@ def _problem(schema: type[BaseModel], document: Document, detail: ErrorDetails) 
         return FileError(
             f"{path_text(key)} is not a known key",
             at=at,
-            hint=known_keys_hint(str(key[-1]), _keys(schema, key[:-1])),
+            hint=_known_keys_hint(str(key[-1]), _keys(schema, key[:-1])),
         )
     if kind == "missing":
-        return FileError(f"{path_text(key)} is missing", at=at, wanted=_describe(str(key[-1])))
+        return FileError(f"{path_text(key)} is missing", at=at, wanted=_MISSING.get(str(key[-1])))
     value = detail["input"]
     # Under `secrets` it may be a value instead of a name.
     found = "something else" if key[0] == "secrets" and isinstance(value, str) else found_text(value)
@@ -107,8 +118,10 @@ def _problem(schema: type[BaseModel], document: Document, detail: ErrorDetails) 
 
 def _wanted(detail: ErrorDetails) -> str:
     kind, context = detail["type"], detail.get("ctx", {})
+    if kind == "literal_error":
+        return str(context["expected"]).replace("'", "")
     if kind in _CONTEXT_WANTED:
-        return _CONTEXT_WANTED[kind].format_map(context).replace("'", "" if kind == "literal_error" else "'")
+        return _CONTEXT_WANTED[kind].format_map(context)
     return _WANTED.get(kind, detail["msg"])
 
 
@@ -126,22 +139,3 @@ def _inner(annotation: Any) -> type[BaseModel]:
     while not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
         annotation = annotation.__args__[0]
     return annotation
-
-
-_MISSING = {
-    "name": "the name of the deployment, e.g. home",
-    "head": "the head node: ssh and fabric",
-    "workers": "a list of at least one node, each with ssh and fabric",
-    "ssh": "where to log in: HOST, user@HOST:port, or a Host of ~/.ssh/config",
-    "fabric": "interface, ip and hcas of the port that joins the nodes",
-    "interface": "the netdev that holds the fabric address, e.g. enp1s0f1np1",
-    "ip": "the node's own address on the fabric, e.g. 192.168.200.1",
-    "api": "where the API listens: bind and port",
-    "bind": "127.0.0.1, or an address of the head (no default: vLLM's API key does not guard every path)",
-    "model": "a Hub id, or an absolute path present on every node",
-    "image": "the image to run: name:tag, name@sha256:…, or an image id",
-}
-
-
-def _describe(name: str) -> str | None:
-    return _MISSING.get(name)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.errors import FileError, SparkDeployError
+from orchestrator.errors import FileError, one_or_many
 from orchestrator.load import options
-from orchestrator.load.document import one_or_many, read_document
+from orchestrator.load.document import read_document
 from orchestrator.load.problems import in_file_order, validated
 from orchestrator.load.schema import RecipeSchema, SupervisionSchema
 from orchestrator.model.recipe import Recipe, Supervision
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from orchestrator.load.document import Document
 
 
 def load_recipe(path: Path) -> Recipe:
@@ -28,30 +31,15 @@ def load_recipe(path: Path) -> Recipe:
     vllm, vllm_errors = options.vllm_options(document)
     ray, ray_errors = options.ray_options(document)
     env, env_errors = options.env_variables(document)
-    problems: list[SparkDeployError] = [
+    supervision = Supervision(**_seconds(schema.supervision))
+    problems = [
         *vllm_errors,
         *ray_errors,
         *env_errors,
         *options.secret_problems(document),
+        *options.served_name_problems(document, vllm),
+        *_lost_too_late(document, supervision),
     ]
-    supervision = Supervision(**_seconds(schema.supervision))
-    if supervision.link_lost_s >= supervision.peer_timeout_s:
-        problems.append(
-            FileError(
-                f"supervision.link_lost_s is {supervision.link_lost_s:g}",
-                at=document.at(("supervision", "link_lost_s")),
-                wanted=f"less than peer_timeout_s ({supervision.peer_timeout_s:g})",
-            )
-        )
-    bad_name = options.served_names_problem(vllm)
-    if bad_name:
-        problems.append(
-            FileError(
-                f"vllm.served-model-name has {bad_name} in it",
-                at=document.at(("vllm", "served-model-name")),
-                wanted="text; a number in quotes",
-            )
-        )
     if problems:
         raise one_or_many(in_file_order(problems))
     return Recipe(
@@ -68,6 +56,16 @@ def load_recipe(path: Path) -> Recipe:
         executor=schema.executor,
         source=str(path),
     )
+
+
+def _lost_too_late(document: Document, supervision: Supervision) -> Iterator[FileError]:
+    """A link is shown as lost before the session ends for it."""
+    if supervision.link_lost_s >= supervision.peer_timeout_s:
+        yield FileError(
+            f"supervision.link_lost_s is {supervision.link_lost_s:g}",
+            at=document.at(("supervision", "link_lost_s")),
+            wanted=f"less than peer_timeout_s ({supervision.peer_timeout_s:g})",
+        )
 
 
 def _seconds(schema: SupervisionSchema) -> dict[str, Any]:

@@ -25,6 +25,8 @@ from orchestrator.load.wanted import (
     Text,
     refuse,
 )
+from orchestrator.model.inventory import Ports
+from orchestrator.model.recipe import Recipe
 
 
 class _Strict(BaseModel):
@@ -74,8 +76,8 @@ class ApiSchema(_Strict):
 
 
 class PortsSchema(_Strict):
-    ray: Port = 6379
-    heartbeat: Port = 6378
+    ray: Port = Ports.ray
+    heartbeat: Port = Ports.heartbeat
 
 
 class SecretsFromSchema(_Strict):
@@ -127,5 +129,5 @@ class RecipeSchema(_Strict):
     env: dict[str, Any] = Field(default={})
     secrets: list[SecretName] = Field(default=[])
     offline: bool = True
-    start_limit_s: Seconds = 3600
+    start_limit_s: Seconds = Recipe.start_limit_s
     supervision: SupervisionSchema = Field(default=SupervisionSchema())

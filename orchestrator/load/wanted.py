@@ -12,12 +12,9 @@ from pydantic_core import PydanticCustomError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SYSTEM_FOLDERS = frozenset(
-    f"/{name}"
-    for name in (
-        *("", "bin", "boot", "dev", "etc", "home", "lib", "lib64", "opt", "proc", "root", "run"),
-        *("sbin", "srv", "sys", "tmp", "usr", "var"),
-    )
+_SYSTEM_FOLDER = re.compile(
+    r"/(?:bin|boot|dev|etc|home|lib|lib64|opt|proc|root|run|sbin|srv|sys|tmp|usr|var)/*"
+    r"|/(?:proc|sys|dev|spark-deploy)/.*"
 )
 # A comma or a quote would end a field of `docker run --mount` (CSV), a colon one of `--volume`.
 _PATH_REFUSED = re.compile(r"""[\x00-\x1f\x7f-\x9f\u2028\u2029,:"\\]""")
@@ -39,23 +36,22 @@ def refuse(wanted: str, hint: str = "") -> PydanticCustomError:
     return PydanticCustomError("wanted", "{wanted}", {"wanted": wanted, "hint": hint})
 
 
-def _match(pattern: str, wanted: str) -> AfterValidator:
-    compiled = re.compile(pattern, re.ASCII)
-
-    def check(value: str) -> str:
-        if not compiled.fullmatch(value):
-            raise refuse(wanted)
-        return value
-
-    return AfterValidator(check)
-
-
 def _checked(check: Callable[[Any], None]) -> AfterValidator:
     def run(value: Any) -> Any:
         check(value)
         return value
 
     return AfterValidator(run)
+
+
+def _match(pattern: str, wanted: str) -> AfterValidator:
+    compiled = re.compile(pattern, re.ASCII)
+
+    def check(value: str) -> None:
+        if not compiled.fullmatch(value):
+            raise refuse(wanted)
+
+    return _checked(check)
 
 
 def _ssh(value: str) -> None:
@@ -93,7 +89,7 @@ def _fabric_ip(value: str) -> None:
         raise refuse(f"a host address in {network}")
 
 
-def node_path(value: str) -> None:
+def _node_path(value: str) -> None:
     """Refuse what is not one folder on a node, absolute or below `~/`."""
     if not value.startswith(("/", "~/")) or value in ("/", "~/"):
         raise refuse("an absolute path, or one that begins with ~/")
@@ -108,10 +104,8 @@ def _model(value: str) -> None:
         if not _HUB.fullmatch(value) or ".." in value or "--" in value:
             raise refuse("a Hub id such as Qwen/Qwen3.5-122B-A10B-FP8, or an absolute path on every node")
         return
-    node_path(value)
-    if value.rstrip("/") in SYSTEM_FOLDERS or value.startswith(
-        ("/proc/", "/sys/", "/dev/", "/spark-deploy/")
-    ):
+    _node_path(value)
+    if _SYSTEM_FOLDER.fullmatch(value):
         raise refuse(
             "a folder of its own",
             "it is mounted at the same path in the container, over what the image has there",
@@ -157,7 +151,7 @@ RecipeReference = Annotated[
 SshTarget = Annotated[Text, _checked(_ssh)]
 BindAddress = Annotated[Text, _checked(_bind)]
 FabricAddress = Annotated[Text, _checked(_fabric_ip)]
-NodeFolder = Annotated[Text, _checked(node_path)]
+NodeFolder = Annotated[Text, _checked(_node_path)]
 ModelReference = Annotated[Text, _checked(_model)]
 ImageReference = Annotated[Text, _checked(_image)]
 CommandWord = Annotated[Text, _checked(_argument)]

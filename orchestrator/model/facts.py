@@ -61,7 +61,7 @@ class Listener:
 
 @dataclass(frozen=True)
 class LockFacts:
-    """Who holds the deployment's lock on this node; all "" when nobody does."""
+    """Who holds the deployment's lock on this node; *since* is seconds since the epoch on the holder's clock."""
 
     held: bool = False
     run: str = ""
@@ -85,9 +85,7 @@ class NodeFacts:
     model: ModelFacts
     containers: tuple[Container, ...] = ()
     addresses: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # netdev -> IPv4 addresses
-    routes: Mapping[str, str] = field(
-        default_factory=dict
-    )  # peer's fabric address -> netdev it is reached by
+    routes: Mapping[str, str] = field(default_factory=dict)  # a peer's fabric address -> netdev towards it
     listeners: tuple[Listener, ...] = ()
     hcas: tuple[str, ...] = ()
     infiniband_devices: tuple[str, ...] = ()
@@ -96,7 +94,6 @@ class NodeFacts:
     desired: str = ""
     lock: LockFacts = field(default_factory=LockFacts)
     state_free_bytes: int = 0
-    memory_available_bytes: int = 0
 
     def container(self, name: str) -> Container | None:
         return next((container for container in self.containers if container.name == name), None)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Release:
 
     deployment: str
     manifest: ReleaseFile
-    by_node: dict[str, tuple[ReleaseFile, ...]]  # node name -> its files, the manifest among them
+    by_node: Mapping[str, tuple[ReleaseFile, ...]]  # node name -> its files, the manifest among them
 
     @property
     def id(self) -> str:

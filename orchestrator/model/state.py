@@ -1,4 +1,4 @@
-"""state.json: what a node's supervisor says of itself (written by templates/supervise.py)."""
+"""state.json: what a node's supervisor says of itself (written by templates/supervisor/state.py)."""
 
 from __future__ import annotations
 

@@ -18,17 +18,8 @@ RAY_PORTS = range(10001, 20000)  # Ray's client server and its workers (`ray sta
 _PINNED = re.compile(r"(?:.*@)?sha256:[0-9a-f]{64}\Z")
 
 
-def recipe_warnings(recipe: Recipe) -> tuple[str, ...]:
+def recipe_warnings(recipe: Recipe) -> Iterator[str]:
     """Give one sentence each, what it means and what to do."""
-    return tuple(_recipe_warnings(recipe))
-
-
-def inventory_warnings(inventory: Inventory, recipe: Recipe) -> tuple[str, ...]:
-    """Give one sentence each, about what the API and the log show to whom."""
-    return tuple(_inventory_warnings(inventory, recipe))
-
-
-def _recipe_warnings(recipe: Recipe) -> Iterator[str]:
     if not _PINNED.match(recipe.image):
         yield f"image {recipe.image} is a tag, and tags move: pin it as name@sha256:…"
     utilization = _number(recipe.vllm.get("gpu-memory-utilization"))
@@ -45,7 +36,8 @@ def _recipe_warnings(recipe: Recipe) -> Iterator[str]:
         yield "VLLM_SERVER_DEV_MODE opens paths that pause the engine or change its weights"
 
 
-def _inventory_warnings(inventory: Inventory, recipe: Recipe) -> Iterator[str]:
+def inventory_warnings(inventory: Inventory, recipe: Recipe) -> Iterator[str]:
+    """Give one sentence each, about what the API and the log show to whom."""
     loopback = ipaddress.ip_address(inventory.api.bind).is_loopback
     if not loopback and "VLLM_API_KEY" not in recipe.secrets:
         yield f"the API on {inventory.api.bind} answers everybody: no VLLM_API_KEY in the recipe's secrets"

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from orchestrator.model.inventory import Inventory, Node
     from orchestrator.model.recipe import Recipe
+    from orchestrator.model.state import NodeState
 
 # Measured 0.4 s on an idle node; a Docker engine that is just starting may need seconds to answer.
 TIME_LIMIT_S = 30
@@ -59,10 +60,12 @@ def parse_facts(node: Node, output: str) -> NodeFacts:
 
     Raises:
         ValueError: the output is cut: the script's last section is missing.
+        KeyError: Docker describes a container without a name or a state.
     """
     sections = _sections(output)
     if "end" not in sections:
-        raise ValueError(f"the facts of {node.name} are cut after section {list(sections)[-1:] or 'none'}")
+        last = next(reversed(sections), "none")
+        raise ValueError(f"the facts of {node.name} are cut after section {last}, wanted up to `end`")
     user, home, machine, clock = (sections["user"] + [""] * 4)[:4]
     return NodeFacts(
         node=node.name,
@@ -73,18 +76,17 @@ def parse_facts(node: Node, output: str) -> NodeFacts:
         docker=_docker(sections["docker"]),
         image=_image(sections["image"]),
         model=_model(sections["model"]),
-        containers=tuple(_container(raw) for raw in _json("\n".join(sections["containers"]), [])),
-        addresses=_addresses(_json("\n".join(sections["addresses"]), [])),
+        containers=tuple(_container(raw) for raw in _json(sections["containers"], [])),
+        addresses=_addresses(_json(sections["addresses"], [])),
         routes=_routes(sections["routes"]),
         listeners=tuple(_listeners(sections["listeners"])),
         hcas=_named(sections["infiniband"], "hca"),
         infiniband_devices=_named(sections["infiniband"], "device"),
         releases=_releases(sections["releases"]),
-        state=_state("\n".join(sections["state"])),
+        state=_state(sections["state"]),
         desired=" ".join(sections["desired"]),
         lock=_lock(sections["lock"]),
         state_free_bytes=_first_number(sections["disk"]),
-        memory_available_bytes=_first_number(sections["memory"]) * 1024,  # /proc/meminfo counts in kB
     )
 
 
@@ -99,9 +101,9 @@ def _sections(output: str) -> dict[str, list[str]]:
     return sections
 
 
-def _json(text: str, nothing: Any) -> Any:
+def _json(lines: Iterable[str], nothing: Any) -> Any:
     try:
-        return json.loads(text)
+        return json.loads("\n".join(lines))
     except ValueError:
         return nothing
 
@@ -114,7 +116,7 @@ def _docker(lines: list[str]) -> DockerFacts:
 
 
 def _image(lines: list[str]) -> ImageFacts:
-    images = _json("\n".join(lines), [])
+    images = _json(lines, [])
     return ImageFacts(images[0].get("Id", ""), images[0].get("Architecture", "")) if images else ImageFacts()
 
 
@@ -156,7 +158,7 @@ def _addresses(links: list[dict[str, Any]]) -> dict[str, tuple[str, ...]]:
 
 
 def _routes(lines: list[str]) -> dict[str, str]:
-    routes = [route for line in lines for route in _json(line, []) if isinstance(route, dict)]
+    routes = [route for line in lines for route in _json([line], []) if isinstance(route, dict)]
     return {route["dst"]: route.get("dev", "") for route in routes if "dst" in route}
 
 
@@ -182,9 +184,9 @@ def _releases(lines: list[str]) -> dict[str, dict[str, str]]:
     return releases
 
 
-def _state(text: str) -> Any:
+def _state(lines: Iterable[str]) -> NodeState | None:
     try:
-        return parse_state(text)
+        return parse_state("\n".join(lines))
     except ValueError:
         return None  # torn by a power cut: the supervisor writes a new one
 
@@ -192,7 +194,7 @@ def _state(text: str) -> Any:
 def _lock(lines: list[str]) -> LockFacts:
     if not lines:
         return LockFacts()
-    holder = _json("\n".join(lines[1:]), {})
+    holder = _json(lines[1:], {})
     known = {f.name for f in fields(LockFacts)} - {"held"}
     return LockFacts(held=True, **{key: value for key, value in holder.items() if key in known})
 

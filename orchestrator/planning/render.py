@@ -20,7 +20,7 @@ from orchestrator.model.release import Release, ReleaseFile
 from orchestrator.planning import arguments, environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from orchestrator.model.inventory import Inventory, Node
@@ -79,8 +79,14 @@ def _node_files(inventory: Inventory, recipe: Recipe, node: Node) -> tuple[Relea
     if node.rank == 0:
         names.append("serve.args")
     files = [ReleaseFile(name, render_script(f"{name}.j2", **values).encode(), _mode(name)) for name in names]
-    files.append(ReleaseFile("supervise.py", (assets.templates() / "supervise.py").read_bytes()))
-    return tuple(sorted(files, key=lambda file: file.path))
+    return tuple(sorted([*files, *_supervisor()], key=lambda file: file.path))
+
+
+def _supervisor() -> Iterator[ReleaseFile]:
+    """Its modules, and nothing else that may lie beside them, such as __pycache__."""
+    folder = assets.templates()
+    for path in (folder / "supervise.py", *folder.glob("supervisor/*.py")):
+        yield ReleaseFile(path.relative_to(folder).as_posix(), path.read_bytes())
 
 
 def _mode(name: str) -> int:

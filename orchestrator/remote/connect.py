@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import ManyError
+from orchestrator.errors import one_or_many
 from orchestrator.remote.hosts import try_hosts
 
 if TYPE_CHECKING:
@@ -26,4 +26,4 @@ def connected(nodes: Sequence[Node]) -> Iterator[tuple[Hosts, SparkDeployError |
     """
     hosts, errors = try_hosts(nodes)
     with hosts:
-        yield hosts, (errors[0] if len(errors) == 1 else ManyError(errors) if errors else None)
+        yield hosts, one_or_many(errors) if errors else None

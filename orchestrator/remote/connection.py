@@ -17,18 +17,15 @@ from orchestrator.remote import script as scripts
 from orchestrator.remote.dial import Line, dial, limited, reason
 from orchestrator.remote.script import LinkLostError, Running
 from orchestrator.remote.tunnel import ChannelSocket
-from orchestrator.shell import sh
+from orchestrator.shell import NodePath, sh
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator, Sequence
 
-    import fabric
-
     from orchestrator.model.inventory import Node
     from orchestrator.remote.host import Docker, Outcome
     from orchestrator.remote.ssh_config import SshSettings
-    from orchestrator.shell import NodePath
 
 SLOWEST_BYTES_PER_S = 100_000  # below this we call no link a connection
 
@@ -49,7 +46,7 @@ USUAL = Limits()
 
 
 class FabricHost:
-    """A node behind an open connection; open_hosts() makes it."""
+    """A node behind an SSH connection; try_hosts() makes it."""
 
     def __init__(self, node: Node, route: Sequence[SshSettings], limits: Limits = USUAL) -> None:
         """Nothing is dialled before connect(); *route* is ssh_config.route(node.ssh, …)."""
@@ -68,11 +65,6 @@ class FabricHost:
     @property
     def address(self) -> str:
         return self._route[-1].hostname
-
-    @property
-    def connection(self) -> fabric.Connection:
-        """Fabric's own view of the node. Raises UnreachableError: not connected."""
-        return self._open_line().connections[-1]
 
     @property
     def connect_limit_s(self) -> float:
@@ -296,7 +288,7 @@ class FabricHost:
 
     def _space(self, folder: str) -> str:
         """What df says of the nearest folder that exists, in words."""
-        quoted = sh(type(self._node.paths.state)(folder))
+        quoted = sh(NodePath(folder))
         search = (
             f'd={quoted}; until [ -e "$d" ]; do d=$(dirname "$d"); done; df --output=pcent,ipcent,target "$d"'
         )

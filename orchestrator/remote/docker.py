@@ -63,11 +63,6 @@ class SshDocker:
         found: dict[str, Any] | None = self._ask(lambda client: client.inspect_container(name))
         return found
 
-    def image(self, reference: str) -> dict[str, Any] | None:
-        """`docker image inspect`, None where it is not there. Raises as container()."""
-        found: dict[str, Any] | None = self._ask(lambda client: client.inspect_image(reference))  # type: ignore[no-untyped-call]
-        return found
-
     def logs(self, name: str, *, follow: bool = False, tail: int | None = None) -> Iterator[bytes]:
         """Give both streams' chunks as they came, none where there is no container. Raises as container()."""
         chunks = self._ask(
@@ -124,16 +119,23 @@ def client_for(session: Session, answer_s: float) -> docker.APIClient:
     client.trust_env = False  # a proxy of the environment has no part in this
     client.adapters.clear()
     client.timeout = answer_s  # type: ignore[assignment]  # requests takes fractions
-    client.mount(client.base_url, _Adapter(session, answer_s))
+
+    def dial() -> _DialStdio:
+        channel = session.open_session(answer_s)
+        channel.settimeout(answer_s)
+        channel.exec_command(DIAL)
+        return _DialStdio(channel, session, answer_s)
+
+    client.mount(client.base_url, _Adapter(dial))
     return client
 
 
 class _Adapter(BaseHTTPAdapter):
     """What docker-py's own SSH adapter does, but over a connection that is open and verified."""
 
-    def __init__(self, session: Session, answer_s: float) -> None:
+    def __init__(self, dial: Callable[[], _DialStdio]) -> None:
         super().__init__()
-        self._pool = _Pool(session, answer_s)
+        self._pool = _Pool(dial)
 
     def get_connection(self, url: str | bytes, proxies: object = None) -> HTTPConnectionPool:
         del url, proxies
@@ -141,26 +143,21 @@ class _Adapter(BaseHTTPAdapter):
 
 
 class _Pool(SSHConnectionPool):
-    def __init__(self, session: Session, answer_s: float) -> None:
+    def __init__(self, dial: Callable[[], _DialStdio]) -> None:
         super().__init__()
-        self._session = session
-        self._answer_s = answer_s
+        self._dial = dial
 
     def _new_conn(self) -> HTTPConnection:
-        return _Connection(self._session, self._answer_s)
+        return _Connection(self._dial)
 
 
 class _Connection(HTTPConnection):
-    def __init__(self, session: Session, answer_s: float) -> None:
+    def __init__(self, dial: Callable[[], _DialStdio]) -> None:
         super().__init__("localhost")
-        self._session = session
-        self._answer_s = answer_s
+        self._dial = dial
 
     def connect(self) -> None:
-        channel = self._session.open_session(self._answer_s)
-        channel.settimeout(self._answer_s)
-        channel.exec_command(DIAL)
-        self.sock = cast("socket.socket", _DialStdio(channel, self._session, self._answer_s))
+        self.sock = cast("socket.socket", self._dial())
 
 
 class _DialStdio(ChannelSocket):

@@ -29,9 +29,6 @@ class Docker(Protocol):
     def container(self, name: str) -> dict[str, Any] | None:
         """`docker inspect NAME`, or None where there is no such container."""
 
-    def image(self, reference: str) -> dict[str, Any] | None:
-        """`docker image inspect`, or None where the image is not here."""
-
     def logs(self, name: str, *, follow: bool = False, tail: int | None = None) -> Iterator[bytes]:
         """Chunks of a container's log, standard output and error as they came."""
 

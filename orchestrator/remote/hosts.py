@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import ManyError, SparkDeployError, UnreachableError
+from orchestrator.errors import SparkDeployError, UnreachableError
 from orchestrator.remote import ssh_config
 from orchestrator.remote.connection import USUAL, FabricHost, Limits
 from orchestrator.remote.ssh_config import SshEnvironment
@@ -30,31 +30,8 @@ class Hosts(dict[str, FabricHost]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def cancel(self) -> None:
-        """Kill what runs on any node."""
-        _each([host.cancel for host in self.values()])
-
     def close(self) -> None:
         _each([host.close for host in self.values()])
-
-
-def open_hosts(
-    nodes: Sequence[Node],
-    environment: SshEnvironment | None = None,
-    limits: Limits = USUAL,
-) -> Hosts:
-    """
-    Connect to all *nodes* at the same time.
-
-    Raises:
-        SparkDeployError: one node cannot be reached (then no connection stays open).
-        ManyError: several cannot, each with its reason.
-    """
-    hosts, errors = try_hosts(nodes, environment, limits)
-    if errors:
-        hosts.close()
-        raise errors[0] if len(errors) == 1 else ManyError(errors)
-    return hosts
 
 
 def try_hosts(

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
     import paramiko
 
-KEEP_BYTES = 4_000_000  # of each stream: the first and the last half
+# Of each stream, the first and the last half: more than the longest answer, 2 MiB of evidence in base64.
+KEEP_BYTES = 4_000_000
 MAX_SCRIPT_BYTES = 120_000  # Linux: one argument of a program is at most 128 KiB (MAX_ARG_STRLEN)
 KILL_AFTER_S = 5  # from SIGTERM to SIGKILL
 GRACE_S = 15  # our own limit lies this much over the node's: TERM, KILL, and the way back

@@ -21,7 +21,7 @@ Options = dict[str, list[str]]
 
 # readconf.c, fill_default_options(); the types that paramiko can sign with
 DEFAULT_IDENTITIES = ("~/.ssh/id_rsa", "~/.ssh/id_ecdsa", "~/.ssh/id_ed25519")
-CONNECT_TIMEOUT_S = 10.0
+CONNECT_TIMEOUT_S = 10.0  # ssh's own default is TCP's, some two minutes (tcp(7), tcp_syn_retries)
 MAX_HOPS = 8  # nobody jumps further; beyond it is a loop
 
 
@@ -323,11 +323,8 @@ def _ask_paramiko(destination: Destination, environment: SshEnvironment) -> Opti
         "userknownhostsfile": ["~/.ssh/known_hosts ~/.ssh/known_hosts2"],
         "globalknownhostsfile": ["/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"],
         "identityfile": list(DEFAULT_IDENTITIES),
+        **{key: [value] if isinstance(value, str) else value for key, value in found.items()},
     }
-    found_as_lists: Options = {
-        key: [value] if isinstance(value, str) else value for key, value in found.items()
-    }
-    options.update(found_as_lists)
     if destination.user:
         options["user"] = [destination.user]
     if destination.port:

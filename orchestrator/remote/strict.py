@@ -45,12 +45,10 @@ class StrictPolicy(paramiko.MissingHostKeyPolicy):
 
 def check(settings: SshSettings, key: HostKey, where: str) -> None:
     """Raises HostKeyError, its *at* being *where*: known_hosts does not have this key for the host."""
-    entries = known_hosts.read(settings.known_hosts_files)
-    verdict = known_hosts.judge(settings, key, entries)
+    verdict = known_hosts.judge(settings, key, known_hosts.read(settings.known_hosts_files))
     if verdict.status != "trusted":
         explain = {"unknown": _unknown, "changed": _changed, "revoked": _revoked}[verdict.status]
-        error = explain(settings, key, verdict, where, authority=known_hosts.has_authority(settings, entries))
-        raise HostKeyError(error, key, verdict)
+        raise HostKeyError(explain(settings, key, verdict, where), key, verdict)
 
 
 def transport_for(settings: SshSettings, sock: Any, **options: Any) -> paramiko.Transport:
@@ -75,9 +73,8 @@ def show_own_key(key: HostKey) -> str:
     return f"ssh-keygen -lf /etc/ssh/ssh_host_{kind}_key.pub"
 
 
-def _unknown(
-    settings: SshSettings, key: HostKey, _verdict: Verdict, where: str, *, authority: bool
-) -> UnreachableError:
+def _unknown(settings: SshSettings, key: HostKey, _: Verdict, where: str) -> UnreachableError:
+    authority = known_hosts.has_authority(settings, known_hosts.read(settings.known_hosts_files))
     note = (
         " (its @cert-authority line does not help: paramiko checks no host certificates)" if authority else ""
     )
@@ -91,10 +88,7 @@ def _unknown(
     )
 
 
-def _changed(
-    settings: SshSettings, key: HostKey, verdict: Verdict, where: str, *, authority: bool
-) -> UnreachableError:
-    del authority
+def _changed(settings: SshSettings, key: HostKey, verdict: Verdict, where: str) -> UnreachableError:
     entry = verdict.entry
     assert entry is not None  # noqa: S101  judge() gives one with every `changed`
     return UnreachableError(
@@ -108,10 +102,7 @@ def _changed(
     )
 
 
-def _revoked(
-    settings: SshSettings, key: HostKey, verdict: Verdict, where: str, *, authority: bool
-) -> UnreachableError:
-    del authority
+def _revoked(settings: SshSettings, key: HostKey, verdict: Verdict, where: str) -> UnreachableError:
     place = verdict.entry.place if verdict.entry else "known_hosts"
     return UnreachableError(
         f"the host key of {settings.written} is revoked",

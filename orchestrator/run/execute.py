@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from orchestrator.model.plan import Action, Plan, Step, Work
-    from orchestrator.remote.host import Host
+    from orchestrator.remote.host import Host, Outcome
     from orchestrator.run.session import Session
 
 POLL_S = 0.1
 # A script that is nearly through is let through: `docker run` cut in the middle may leave a container behind
 # that nobody waits for.
 GRACE_S = 3
-UNLOCK_TRIES = 1
+DOCKER_USAGE = "Run 'docker run --help'"
 
 
 def carry_out(plan: Plan, session: Session, save_evidence: Callable[[], None]) -> None:
@@ -217,7 +217,6 @@ def _run_script(work: Script, host: Host, session: Session) -> None:
     outcome = host.run(session.with_variables(work.text), timeout_s=work.timeout_s)
     if outcome.exit_code == 0:
         return
-    said = (outcome.stderr.strip() or outcome.stdout.strip()).splitlines()
     first, *rest = outcome.stdout.splitlines() or [""]
     if first == "locked":
         raise LockedError(
@@ -227,10 +226,17 @@ def _run_script(work: Script, host: Host, session: Session) -> None:
     if first == "changed":
         raise StepFailedError(
             "the pair changed while this run was being prepared",
-            found=f"release {' '.join(rest)}",
+            found=f"release {' '.join(rest)}"
+            if "".join(rest)
+            else "a container of its name that is not ours",
             hint="run the command again: it plans against what runs now",
         )
     raise StepFailedError(
         f"time ran out after {work.timeout_s:.0f} s" if outcome.exit_code == 124 else "the script failed",
-        found=f"exit code {outcome.exit_code}: {' | '.join(said[-4:]) or 'no output'}",
+        found=f"exit code {outcome.exit_code}: {_last_words(outcome) or 'no output'}",
     )
+
+
+def _last_words(outcome: Outcome) -> str:
+    lines = (outcome.stderr.strip() or outcome.stdout.strip()).splitlines()
+    return " | ".join([line for line in lines if line and not line.startswith(DOCKER_USAGE)][-4:])

@@ -10,15 +10,15 @@ import shutil
 import sys
 import tarfile
 import zlib
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.model.event import to_mapping
-from orchestrator.run.history import RUN_ID, list_runs, load_run, runs_folder
-from orchestrator.run.mask import deep, mask, mask_bytes, masked
+from orchestrator.run.history import RUN_ID, runs_folder
+from orchestrator.run.mask import mask, mask_bytes, masked, masked_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from orchestrator.model.event import Event
     from orchestrator.model.release import Release
-
-__all__ = ["Journal", "list_runs", "load_run", "mask", "runs_folder"]
 
 SCHEMA = "spark-deploy/run/v1"
 KEPT_RUNS = 50
@@ -104,7 +102,7 @@ class Journal:
     def describe(self, **facts: Any) -> None:
         """Add to run.json what is known by now: argv, version, release."""
         self._about.update(facts)
-        shown = deep(self._about, self._hide)
+        shown = masked_value(self._about, self._hide)
         self._write(self.folder / "run.json", json.dumps(shown, indent=1, default=str).encode() + b"\n")
 
     def keep_sources(self, **paths: str) -> None:
@@ -139,13 +137,15 @@ class Journal:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def guard(self) -> _Guard:
-        return _Guard(self._complain)
-
-    def _complain(self, error: OSError) -> None:
-        if not self._warned:
-            self._warned = True
-            self._warn(f"the journal of this run is incomplete: {error}; the run goes on")
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Turn what the disk cannot do into one warning."""
+        try:
+            yield
+        except OSError as error:
+            if not self._warned:
+                self._warned = True
+                self._warn(f"the journal of this run is incomplete: {error}; the run goes on")
 
     def _write(self, path: Path, content: bytes) -> None:
         with self.guard():
@@ -163,22 +163,6 @@ class Journal:
         while content:
             content = content[self._events.write(content) :]
         self._torn = False
-
-
-class _Guard:
-    """Turns what a disk cannot do into one warning."""
-
-    def __init__(self, complain: Callable[[OSError], None]) -> None:
-        self._complain = complain
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, OSError):
-            self._complain(error)
-            return True
-        return False
 
 
 def _new_folder(environ: Mapping[str, str], began: float) -> Path:

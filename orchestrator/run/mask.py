@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -36,7 +37,7 @@ def mask_bytes(secrets: Iterable[str]) -> Callable[[bytes], bytes]:
 def masked(event: Event, hide: Callable[[str], str]) -> Event:
     """Give *event* with every string in it, at any depth of its data, passed through *hide*."""
     text, step, node = map(hide, (event.text, event.step, event.node))
-    return replace(event, text=text, step=step, node=node, data=deep(event.data, hide))
+    return replace(event, text=text, step=step, node=node, data=masked_value(event.data, hide))
 
 
 def masking(sink: Sink, hide: Callable[[str], str]) -> Sink:
@@ -70,11 +71,14 @@ def _forms(secret: str) -> set[str]:
     }
 
 
-def deep(value: Any, hide: Callable[[str], str]) -> Any:
+def masked_value(value: Any, hide: Callable[[str], str]) -> Any:
+    """Give *value* with every string in it, keys too, passed through *hide*."""
     if isinstance(value, str):
         return hide(value)
-    if isinstance(value, dict) or hasattr(value, "items"):
-        return {key if key in _OURS else hide(str(key)): deep(inner, hide) for key, inner in value.items()}
+    if isinstance(value, Mapping):
+        return {
+            key if key in _OURS else hide(str(key)): masked_value(inner, hide) for key, inner in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        return [deep(inner, hide) for inner in value]
+        return [masked_value(inner, hide) for inner in value]
     return value

@@ -160,7 +160,7 @@ def explained(error: SparkDeployError, logs: Mapping[str, str]) -> SparkDeployEr
         return ManyError((explained(first, logs), *others))
     if not isinstance(error, StepFailedError):
         return error
-    finding = find_cause(logs)
+    finding = find_cause({str(error.at).partition(":")[0]: error.found or ""}) or find_cause(logs)
     if finding is None:
         said = [f"{node}: {line}" for node, log in logs.items() for line in log.splitlines()[-LAST_LINES:]]
         error.found = (

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from orchestrator.model.plan import Complete, Script, Upload, UploadSecrets, Watch
 from orchestrator.model.release import Release
 from orchestrator.ui.printable import duration, visible
-from orchestrator.ui.status import StatusRow, serving, show_status, status_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from orchestrator.model.inventory import Inventory
     from orchestrator.model.plan import Action, Plan, Step, Work
     from orchestrator.model.release import ReleaseFile
-
-__all__ = ["StatusRow", "serving", "show_plan", "show_release_diff", "show_status", "status_json"]
 
 _VARIABLES = (
     "Scripts find SPARK_DEPLOY_RUN (this run) and SPARK_DEPLOY_HOLDER (who runs it) in their environment."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from orchestrator.ui.jsonl import jsonl
 from orchestrator.ui.plain import plain
@@ -17,15 +17,13 @@ if TYPE_CHECKING:
 
     from orchestrator.model.event import Event, Sink
 
-Output = Literal["live", "plain", "json"]
-
 
 @contextmanager
 def choose(
     output: str, stderr: TextIO, stdout: TextIO, environ: Mapping[str, str] = os.environ
 ) -> Iterator[Sink]:
     """
-    Give the sink for *output*; `live` is `plain` where the cursor of *stderr* cannot be moved.
+    Give the sink for *output* (live, plain, json); `live` is `plain` where the cursor of *stderr* cannot be moved.
 
     The answer (text of `finished`) goes to *stdout*, all else to *stderr*; with `json` everything goes to
     *stdout*. `error` events are not shown by live and plain: who catches the error calls `ui.errors.show`.

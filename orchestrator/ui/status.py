@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.planning.situation import STALE_S
 from orchestrator.ui.jsonl import to_line
 from orchestrator.ui.printable import columns, duration, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
     from orchestrator.model.facts import Container
     from orchestrator.model.state import NodeState
@@ -55,7 +55,8 @@ _BAD = {"gave-up", "failed", "unreachable", "silent", "no container", *CONTAINER
 _GREEN, _YELLOW, _RED, _BOLD, _PLAIN = "\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[1m", "\x1b[0m"
 
 
-class StatusRow(NamedTuple):
+@dataclass(frozen=True)
+class StatusRow:
     """One node as `status` found it; *clock* is the node's own, 0 when it was not read."""
 
     node: str
@@ -66,27 +67,24 @@ class StatusRow(NamedTuple):
     clock: float = 0
 
 
-def serving(rows: Iterable[StatusRow]) -> bool:
+def serving(rows: Sequence[StatusRow]) -> bool:
     """Whether every node says that it serves, all of them the same release."""
-    found = [StatusRow(*row) for row in rows]
-    releases = {row.state.release for row in found if row.state}
-    return bool(found) and all(_word(row) == "serving" for row in found) and len(releases) == 1
+    releases = {row.state.release for row in rows if row.state}
+    return all(_word(row) == "serving" for row in rows) and len(releases) == 1
 
 
-def show_status(rows: Iterable[StatusRow], *, colour: bool = False) -> str:
+def show_status(rows: Sequence[StatusRow], *, colour: bool = False) -> str:
     """Give a table, and under it what needs a word for each node."""
-    found = [StatusRow(*row) for row in rows]
-    heading, *lines = columns([_HEADING, *map(_cells, found)])
+    heading, *lines = columns([_HEADING, *map(_cells, rows)])
     if colour:
         heading = f"{_BOLD}{heading}{_PLAIN}"
-        lines = [_painted(row, line) for row, line in zip(found, lines, strict=True)]
-    words = [line for row in found for line in _words(row)]
+        lines = [_painted(row, line) for row, line in zip(rows, lines, strict=True)]
+    words = [line for row in rows for line in _words(row)]
     return "\n".join([heading, *lines, *([""] if words else []), *words]) + "\n"
 
 
-def status_json(rows: Iterable[StatusRow], **more: Any) -> str:
+def status_json(rows: Sequence[StatusRow], **more: Any) -> str:
     """Give one line of JSON (schema spark-deploy/status/v1) with *more* beside `serving` and `nodes`."""
-    found = [StatusRow(*row) for row in rows]
     nodes = [
         {
             "node": row.node,
@@ -97,9 +95,9 @@ def status_json(rows: Iterable[StatusRow], **more: Any) -> str:
             "state": asdict(row.state) if row.state else None,
             "container": asdict(row.container) if row.container else None,
         }
-        for row in found
+        for row in rows
     ]
-    return to_line({"schema": SCHEMA, **more, "serving": serving(found), "nodes": nodes})
+    return to_line({"schema": SCHEMA, **more, "serving": serving(rows), "nodes": nodes})
 
 
 def explain(row: StatusRow) -> str:

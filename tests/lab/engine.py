@@ -101,7 +101,9 @@ def _model() -> str | None:
 
 def _fails(command: list[str], hint: str) -> str | None:
     # pip's own settings (index, wheels, certificates) may stand in the environment: they hold here, too.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
+    }
     environment = {**kept, "PATH": SEARCH_PATH}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode == 0:

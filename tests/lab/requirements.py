@@ -37,7 +37,11 @@ def missing_packages() -> list[str]:
 
 def missing_for_engine() -> list[str]:
     """What the real engine needs besides: ensurepip, a Debian package of its own, and what vLLM's CPU build links to."""
-    files = {"python3.*/ensurepip": "python3-venv", "*/libnuma.so.1": "libnuma1", "*/libgomp.so.1": "libgomp1"}
+    files = {
+        "python3.*/ensurepip": "python3-venv",
+        "*/libnuma.so.1": "libnuma1",
+        "*/libgomp.so.1": "libgomp1",
+    }
     return [package for pattern, package in files.items() if not list(Path("/usr/lib").glob(pattern))]
 
 

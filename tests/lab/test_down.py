@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .admin import AdminHome
-from .claims import CONTAINER, OP_STATE, assert_as_before, errors, locks
 from .inventory import write_inventory
+from .promises import CONTAINER, OP_STATE, assert_as_before, errors, locks
 from .shell import wait_for
 
 if TYPE_CHECKING:
@@ -71,10 +71,11 @@ def test_down_where_nothing_runs_says_so(lab, inventory, spark_deploy):
 
 
 @pytest.mark.usefixtures("serving")
-def test_down_with_a_dead_node_takes_the_other_down(lab, spark_deploy):
+def test_down_with_a_dead_node_takes_the_other_down(lab, admin_home, spark_deploy):
     """
-    Half a pair holds memory and serves nothing.
+    Half a pair holds memory and serves nothing. How long a dead node is waited for, ssh_config says.
     """
+    (admin_home.ssh / "conf.d/quick.conf").write_text("Host *\n  ConnectTimeout 2\n")
     lab.power_cut("b")
 
     done = spark_deploy("down")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from .claims import CONTAINER, errors, refuse_ssh
+from .promises import CONTAINER, errors, refuse_ssh
 
 
 def test_status_where_nothing_runs_is_1_and_says_what_starts_it(lab, inventory, spark_deploy):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .claims import assert_as_before, errors
+from .promises import assert_as_before, errors
 
 
 def test_an_unknown_host_key_is_refused_with_the_command_that_trusts_it(lab, inventory, admin_home):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .claims import assert_serves, completion, errors, releases
+from .promises import assert_serves, completion, errors, releases
 from .terminal import at_a_terminal
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .claims import assert_as_before, errors, locks
+from .promises import assert_as_before, errors, locks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .admin import AdminHome
-from .claims import assert_as_before, assert_serves, errors, locks, refuse_ssh
 from .conftest import running_lab
 from .inventory import write_inventory
+from .promises import assert_as_before, assert_serves, errors, locks, refuse_ssh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from .claims import OP_STATE, assert_as_before, assert_serves, errors, locks, releases
+from .promises import OP_STATE, assert_as_before, assert_serves, errors, locks, releases
 
 SLOW = {"env": {"LAB_VLLM_START": "6"}}
 
@@ -81,7 +81,7 @@ def test_the_next_run_takes_over_from_a_killed_one(lab, inventory, admin_home, s
     """
     The dead process is known to be dead, as it was one of this machine: nobody has to say --break-lock.
     """
-    inventory(recipe=SLOW)
+    inventory()
     with admin_home.background_spark_deploy("up") as killed:
         killed.wait_for_text(f"  step       {step}: ")
         killed.process.kill()
@@ -98,7 +98,7 @@ def test_the_next_run_attaches_to_a_release_that_still_loads(lab, inventory, adm
     """
     A lost laptop costs no reload: the supervisors went on, and the next `up` only waits with them.
     """
-    inventory(recipe=SLOW)
+    inventory(recipe={"env": {"LAB_VLLM_START": "3"}})
     with admin_home.background_spark_deploy("up") as killed:
         killed.wait_for_text("weights 1/7")
         killed.process.kill()
@@ -117,7 +117,7 @@ def test_another_machine_attaches_with_break_lock(lab, inventory, admin_home, sp
     """
     It cannot know whether the first one lives, so it is told to; the loading goes on undisturbed.
     """
-    inventory(recipe=SLOW)
+    inventory(recipe={"env": {"LAB_VLLM_START": "3"}})
     with admin_home.background_spark_deploy("up") as killed:
         killed.wait_for_text("weights 1/7")
         killed.process.kill()

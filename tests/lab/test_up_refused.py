@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .claims import OP_STATE, assert_as_before, errors, refuse_ssh
 from .files import HUB_MODEL, MODEL
 from .machine import command_in
+from .promises import OP_STATE, assert_as_before, errors, refuse_ssh
 from .shell import wait_for
 
 if TYPE_CHECKING:

@@ -14,9 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import orchestrator
+from orchestrator import assets
+
 from .admin import AdminHome
-from .claims import CONTAINER, OP_STATE, completion, containers, errors, hashes_on_nodes, locks
 from .inventory import write_inventory
+from .promises import CONTAINER, OP_STATE, completion, containers, errors, hashes_on_nodes, locks
 from .terminal import at_a_terminal
 
 if TYPE_CHECKING:
@@ -27,8 +30,15 @@ if TYPE_CHECKING:
 
 SECRET = "sk-Zm9v-quite-a-secret-0815"  # no word of any log
 KEY = {"VLLM_API_KEY": SECRET}
-CHECKOUT = Path(__file__).parents[2]
-FILES = {"run.sh", "node.env", "ray.args", "supervise.json", "supervise.py", "manifest.json"}
+FILES = {
+    "run.sh",
+    "node.env",
+    "ray.args",
+    "supervise.json",
+    "supervise.py",
+    "supervisor/head.py",
+    "manifest.json",
+}
 
 
 @dataclass(frozen=True)
@@ -73,9 +83,12 @@ def other_recipe(pair: Pair) -> str:
 @pytest.fixture
 def newer_tool(pair: Pair, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """`newer_tool("up")`: spark-deploy with another supervise.py."""
-    for folder in ("orchestrator", "templates", "inventories"):
-        shutil.copytree(CHECKOUT / folder, tmp_path / folder)
-    with (tmp_path / "templates/supervise.py").open("a") as file:
+    installed = tmp_path / "orchestrator/_assets"
+    package = Path(orchestrator.__file__).parent
+    shutil.copytree(package, installed.parent, ignore=shutil.ignore_patterns("_assets"))
+    for folder in (assets.templates(), assets.shipped_inventories()):
+        shutil.copytree(folder, installed / folder.name)
+    with (installed / "templates/supervise.py").open("a") as file:
         file.write("# newer\n")
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -149,10 +162,11 @@ def test_the_journal_keeps_the_files_that_are_on_the_nodes(pair):
     After the nodes are gone, the journal still says what ran.
     """
     release = json.loads((pair.journal / "run.json").read_text())["release"][:12]
-    files = [path for path in (pair.journal / "files").rglob("*") if path.is_file()]
+    root = pair.journal / "files"
+    files = {path.relative_to(root): path for path in root.rglob("*") if path.is_file()}
     kept = {
-        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.parent.name}:{release}/{path.name}"
-        for path in files
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {below.parts[0]}:{release}/{'/'.join(below.parts[1:])}"
+        for below, path in files.items()
     }
 
     assert kept == hashes_on_nodes(pair.lab)
@@ -300,6 +314,18 @@ def test_the_question_declined_changes_nothing(pair, other_recipe):
     assert code == 1
     assert re.search(r"Stop it and serve the new one\? \[y/N\]: n\n(.*\n)*.*nothing was changed\n", said)
     assert containers(pair.lab) == before
+    assert locks(pair.lab) == []
+
+
+def test_the_end_of_the_input_at_the_question_is_an_interruption(pair, other_recipe):
+    """
+    Ctrl-D and Ctrl-C are no answer; the journal says `interrupted`, as the exit code does.
+    """
+    code, said = at_a_terminal(pair.home, "\x04", "up", "-i", other_recipe, env=KEY)
+    newest = pair.spark_deploy("runs").stdout.splitlines()[1]
+
+    assert (code, said.splitlines()[-1]) == (130, "Error: interrupted before anything was changed")
+    assert "  interrupted  " in newest
     assert locks(pair.lab) == []
 
 

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.errors import one_or_many
 from orchestrator.model.inventory import Fabric, Node, Paths
-from orchestrator.remote.hosts import open_hosts
+from orchestrator.remote.connection import USUAL, Limits
+from orchestrator.remote.hosts import Hosts, try_hosts
 from orchestrator.remote.known_hosts import HostKey, parse_line
 from orchestrator.remote.ssh_config import SshEnvironment
 
@@ -162,6 +164,15 @@ class Client:
     def know(self, sshd: Sshd, key: HostKey | None = None, name: str = "") -> None:
         with self.known_hosts.open("a") as file:
             file.write(f"{name or f'[127.0.0.1]:{sshd.port}'} {(key or public(sshd.key)).line}\n")
+
+
+def open_hosts(nodes: list[Node], environment: SshEnvironment, limits: Limits = USUAL) -> Hosts:
+    """Connect to all of *nodes*, or raise why not."""
+    hosts, errors = try_hosts(nodes, environment, limits)
+    if errors:
+        hosts.close()
+        raise one_or_many(errors)
+    return hosts
 
 
 def whoami() -> str:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.errors import Exit, RefusedError, StepFailedError, UnreachableError
-from orchestrator.remote.hosts import open_hosts
-from tests.remote.conftest import node
+from tests.remote.conftest import node, open_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,8 +78,6 @@ class Answers(http.server.BaseHTTPRequestHandler):
             self.answer(200, {"ApiVersion": self.server.api_version, "MinAPIVersion": "1.12"})
         elif name == "/containers/there/json":
             self.answer(200, {"Id": "abc", "Config": {"Tty": False}, "State": {"Running": True}})
-        elif name == "/images/example/vllm:1/json":
-            self.answer(200, {"Id": "sha256:def"})
         elif name == "/containers/there/logs":
             self.stream()
         elif name == "/containers/ill/json":
@@ -173,12 +170,7 @@ def test_what_is_not_there_is_none(host: FabricHost) -> None:
     docker = host.docker()
 
     assert docker.container("missing") is None
-    assert docker.image("missing:1") is None
     assert list(docker.logs("missing")) == []
-
-
-def test_an_image_is_inspected(host: FabricHost) -> None:
-    assert host.docker().image("example/vllm:1") == {"Id": "sha256:def"}
 
 
 def test_the_api_version_is_one_that_the_engine_speaks(host: FabricHost, engine: Engine) -> None:

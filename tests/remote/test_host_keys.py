@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.errors import Exit, ManyError, UnreachableError
-from orchestrator.remote.hosts import open_hosts, try_hosts
-from tests.remote.conftest import keygen, node, public
+from orchestrator.remote.hosts import try_hosts
+from tests.remote.conftest import keygen, node, open_hosts, public
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,10 +14,10 @@ import pytest
 
 from orchestrator.errors import UnreachableError
 from orchestrator.remote.connection import Limits
-from orchestrator.remote.hosts import open_hosts, try_hosts
+from orchestrator.remote.hosts import try_hosts
 from orchestrator.remote.strict import HostKeyError
 from orchestrator.shell import NodePath
-from tests.remote.conftest import free_port, keygen, node
+from tests.remote.conftest import free_port, keygen, node, open_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

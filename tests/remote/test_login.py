@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.errors import UnreachableError
-from orchestrator.remote.hosts import open_hosts
 from orchestrator.remote.login import encrypted
-from tests.remote.conftest import keygen, node, whoami
+from tests.remote.conftest import keygen, node, open_hosts, whoami
 
 if TYPE_CHECKING:
     from pathlib import Path

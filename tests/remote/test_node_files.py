@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.errors import StepFailedError
-from orchestrator.remote.hosts import open_hosts
 from orchestrator.shell import NodePath
-from tests.remote.conftest import node
+from tests.remote.conftest import node, open_hosts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.errors import FileError, UnreachableError
-from orchestrator.remote.hosts import open_hosts
 from orchestrator.shell import NodePath
-from tests.remote.conftest import node, whoami
+from tests.remote.conftest import node, open_hosts, whoami
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,9 +16,8 @@ from click.testing import CliRunner
 
 from orchestrator.cli.trust import trust
 from orchestrator.errors import Exit, SparkDeployError, UnreachableError, UsageError
-from orchestrator.remote.hosts import open_hosts
 from orchestrator.remote.known_hosts import hashed
-from tests.remote.conftest import keygen, node, public
+from tests.remote.conftest import keygen, node, open_hosts, public
 
 if TYPE_CHECKING:
     from tests.remote.conftest import Client, Sshd
@@ -39,7 +38,7 @@ api: {{bind: 127.0.0.1, port: 8000}}
 
 @pytest.fixture
 def run(client: Client, monkeypatch: pytest.MonkeyPatch):
-    """Call the command with the client's home, in an empty folder."""
+    """Call the command with the client's home, in an empty folder; `run.stderr` is what it said there."""
     monkeypatch.chdir(client.home)
 
     def call(*arguments: str) -> str:
@@ -48,6 +47,7 @@ def run(client: Client, monkeypatch: pytest.MonkeyPatch):
         if result.exception:
             raise result.exception
         assert result.return_value == Exit.DONE
+        call.stderr = result.stderr
         return result.stdout
 
     return call
@@ -145,6 +145,7 @@ def test_a_pattern_that_vouches_for_the_old_key_is_pointed_at(
     run("spark-1", "--fingerprint", public(sshd.key).fingerprint)
 
     assert len(client.known_hosts.read_text().splitlines()) == 2
+    assert f"{client.known_hosts}:1 still vouches for another key" in run.stderr
 
 
 def test_every_hop_is_learnt_the_jump_host_first(run, client: Client, sshd: Sshd, jump: Sshd) -> None:

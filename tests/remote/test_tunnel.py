@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.errors import StepFailedError
-from orchestrator.remote.hosts import open_hosts
-from tests.remote.conftest import free_port, node
+from tests.remote.conftest import free_port, node, open_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -37,7 +37,6 @@ class FakeHost:
     scripts: list[str] = field(default_factory=list)  # as they were asked to run
     calls: list[str] = field(default_factory=list)  # "run …first line", "put PATH", "read PATH", "cancel", …
     containers: dict[str, dict[str, Any]] = field(default_factory=dict)
-    images: dict[str, dict[str, Any]] = field(default_factory=dict)
     container_logs: dict[str, bytes] = field(default_factory=dict)
     services: dict[tuple[str, int], tuple[str, int]] = field(
         default_factory=dict
@@ -49,6 +48,10 @@ class FakeHost:
     _rules: list[tuple[str, Any, bool]] = field(default_factory=list)
     _cancelled: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def address(self) -> str:
+        return self.node.ssh
 
     def answer(self, text: str, what: Any, *, once: bool = False) -> None:
         """Answer scripts that contain *text* with an Outcome, an exception, or a function of the script."""
@@ -96,10 +99,6 @@ class FakeHost:
     def container(self, name: str) -> dict[str, Any] | None:
         self._note("container", name)
         return self.containers.get(name)
-
-    def image(self, reference: str) -> dict[str, Any] | None:
-        self._note("image", reference)
-        return self.images.get(reference)
 
     def logs(self, name: str, *, follow: bool = False, tail: int | None = None) -> Iterator[bytes]:
         self._note("logs", name)

@@ -68,6 +68,7 @@ def docker_argv(folder: Path, inventory: Inventory, recipe: Recipe, node: Node) 
     place = folder / node.name / "releases" / release.id12
     place.mkdir(parents=True, exist_ok=True)
     for file in release.by_node[node.name]:
+        (place / file.path).parent.mkdir(exist_ok=True)
         (place / file.path).write_bytes(file.content)
     run = place.parents[1] / "run"
     run.mkdir(exist_ok=True)

@@ -1,29 +1,18 @@
-"""What the tests of templates/supervise.py share: the module, a two-node deployment, a stage with a fake clock."""
+"""What the tests of templates/supervisor/ share: a two-node deployment, a stage with a fake clock."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import dataclass, field, replace
-from types import ModuleType
 from typing import Any
 
-from orchestrator.assets import templates
-
-
-def load() -> ModuleType:
-    """Load the file as it lies in templates/: it is no package, and goes to the nodes as it is."""
-    if "supervise" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("supervise", templates() / "supervise.py")
-        assert spec
-        assert spec.loader
-        module = importlib.util.module_from_spec(spec)
-        sys.modules["supervise"] = module
-        spec.loader.exec_module(module)
-    return sys.modules["supervise"]
-
-
-supervise: Any = load()
+from supervisor.attempts import Attempts
+from supervisor.beat import Beat
+from supervisor.head import HeadMachine
+from supervisor.hearing import PeerView
+from supervisor.settings import Desired, Limits, Settings
+from supervisor.step import Answer, Clean, SaveAttempts, Seen, Watch
+from supervisor.watching import Counters
+from supervisor.worker import WorkerMachine
 
 HEAD, WORKER = "spark-1", "spark-2"
 IPS = {HEAD: "192.168.200.1", WORKER: "192.168.200.2", "spark-3": "192.168.200.3"}
@@ -32,7 +21,7 @@ RELEASE = "abc123abc123"
 
 def settings(node: str = HEAD, *, nodes: int = 2, transport: str = "tcp", **limits: float) -> Any:
     names = list(IPS)[:nodes]
-    return supervise.Settings(
+    return Settings(
         deployment="home",
         node=node,
         role="head" if node == HEAD else "worker",
@@ -46,7 +35,7 @@ def settings(node: str = HEAD, *, nodes: int = 2, transport: str = "tcp", **limi
         served_name="tiny",
         model="org/tiny",
         transport=transport,
-        limits=supervise.Limits(**limits),
+        limits=Limits(**limits),
     )
 
 
@@ -62,13 +51,13 @@ class Stage:
     now: float = 1000.0
 
     def __post_init__(self) -> None:
-        kind = supervise.HeadMachine if self.node == HEAD else supervise.WorkerMachine
+        kind = HeadMachine if self.node == HEAD else WorkerMachine
         where = settings(self.node, nodes=self.nodes, transport=self.transport, **self.limits)
-        self.machine = kind(where, self.attempts or supervise.Attempts(release=RELEASE, boot_id="b1"), "me")
+        self.machine = kind(where, self.attempts or Attempts(release=RELEASE, boot_id="b1"), "me")
         self.effects: list[Any] = []
         self.saved: list[Any] = []
         self.exits: dict[str, int] = {}
-        self.world: dict[str, Any] = {"desired": supervise.Desired(run="run-1")}
+        self.world: dict[str, Any] = {"desired": Desired(run="run-1")}
         self.heard_at = dict.fromkeys(where.peers, self.now)
         self.beats = {name: self.beat(name) for name in where.peers}
         self.silent: set[str] = set()
@@ -77,9 +66,7 @@ class Stage:
 
     def beat(self, name: str, **said: Any) -> Any:
         phase = "waiting-head" if name != HEAD else "waiting-peers"
-        return supervise.Beat(
-            **{"node": name, "incarnation": f"{name}-i1", "boot": "b1", "phase": phase} | said
-        )
+        return Beat(**{"node": name, "incarnation": f"{name}-i1", "boot": "b1", "phase": phase} | said)
 
     def peer(self, name: str, **said: Any) -> None:
         self.beats[name] = replace(self.beats[name], **said)
@@ -91,15 +78,12 @@ class Stage:
         for name in self.beats:
             if name not in self.silent:
                 self.heard_at[name] = self.now
-        peers = {
-            name: supervise.PeerView(self.now - self.heard_at[name], beat)
-            for name, beat in self.beats.items()
-        }
-        seen = supervise.Seen(peers=peers, exits=dict(self.exits), lines=lines, answers=answers, **self.world)
+        peers = {name: PeerView(self.now - self.heard_at[name], beat) for name, beat in self.beats.items()}
+        seen = Seen(peers=peers, exits=dict(self.exits), lines=lines, answers=answers, **self.world)
         new = self.machine.step(self.now, seen)
         self.effects += new
-        self.saved += [effect.attempts for effect in new if isinstance(effect, supervise.SaveAttempts)]
-        if any(isinstance(effect, supervise.Clean) for effect in new):
+        self.saved += [effect.attempts for effect in new if isinstance(effect, SaveAttempts)]
+        if any(isinstance(effect, Clean) for effect in new):
             self.exits.clear()
         return new
 
@@ -108,8 +92,8 @@ class Stage:
         end = self.now + seconds
         while self.now < end:
             number = self.asked("watch")
-            well = supervise.Watch(200, self.machine.__dict__.get("_counters"))
-            self.step(tick, answers=(supervise.Answer(number, "watch", well),) if number else ())
+            well = Watch(200, self.machine.__dict__.get("_counters"))
+            self.step(tick, answers=(Answer(number, "watch", well),) if number else ())
 
     def log(self, *lines: str, source: str = "vllm") -> None:
         self.step(lines=tuple((source, line) for line in lines))
@@ -121,7 +105,7 @@ class Stage:
     def answer(self, question: str, value: Any = None, error: str = "") -> None:
         number = self.asked(question)
         assert number is not None, f"{question} is not asked in phase {self.machine.phase}"
-        self.step(answers=(supervise.Answer(number, question, value, error),))
+        self.step(answers=(Answer(number, question, value, error),))
 
     def wait_for(self, question: str, limit_s: float = 10) -> None:
         """Let time pass until the question is asked."""
@@ -207,4 +191,4 @@ class Stage:
 
     def look(self, *, health: int = 200, requests: float = 0, steps: float = 0) -> None:
         self.wait_for("watch")
-        self.answer("watch", supervise.Watch(health, supervise.Counters(requests, steps)))
+        self.answer("watch", Watch(health, Counters(requests, steps)))

@@ -1,24 +1,18 @@
-"""docs/inventory.md and supervise.py agree with what is rendered."""
+"""docs/inventory.md and the supervisor agree with what is rendered."""
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from orchestrator import assets
 from orchestrator.load.owned import RAY_OWNED, VLLM_OWNED
 from orchestrator.load.schema import InventorySchema, RecipeSchema
 from orchestrator.planning.environment import OWNED, environment, owner_reason
 from orchestrator.planning.render import render_release
+from supervisor.settings import parse_settings
 from tests.unit.rendering import content, load_case
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 DOCS = Path(__file__).parents[2] / "docs" / "inventory.md"
 
@@ -69,25 +63,12 @@ def test_every_key_and_every_refusal_is_documented(name: str) -> None:
     assert f"`{name}" in text or (family is not None and f"`{family}*`" in text)
 
 
-@pytest.fixture(scope="module")
-def supervise() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("supervise_settings", assets.templates() / "supervise.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_supervisor_reads_the_settings_that_are_rendered(supervise: Any) -> None:
+def test_the_supervisor_reads_the_settings_that_are_rendered() -> None:
     """
     Two sides of one file.
     """
     inventory, recipe = load_case("crossed")
-    settings = supervise.parse_settings(
-        content(render_release(inventory, recipe), "spark-right", "supervise.json")
-    )
+    settings = parse_settings(content(render_release(inventory, recipe), "spark-right", "supervise.json"))
 
     assert (settings.node, settings.role, settings.fabric_ip, settings.peers, settings.head) == (
         "spark-right",
@@ -98,11 +79,11 @@ def test_the_supervisor_reads_the_settings_that_are_rendered(supervise: Any) -> 
     )
 
 
-def test_the_supervisor_knows_every_limit_that_is_rendered(supervise: Any) -> None:
+def test_the_supervisor_knows_every_limit_that_is_rendered() -> None:
     """
     A limit that it does not know would be ignored.
     """
     inventory, recipe = load_case("crossed")
-    settings = supervise.parse_settings(content(render_release(inventory, recipe), "left", "supervise.json"))
+    settings = parse_settings(content(render_release(inventory, recipe), "left", "supervise.json"))
 
     assert vars(settings.limits) == {**vars(recipe.supervision), "start_limit_s": recipe.start_limit_s}

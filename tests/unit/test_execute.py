@@ -158,7 +158,9 @@ def test_a_script_that_ran_out_of_time_says_so(run: Run) -> None:
 def test_ctrl_c_ends_what_runs_and_leads_back(run: Run) -> None:
     """Exit code 130, and no process of the step is left on a node."""
     run.hosts["spark-1"].block("one")
-    watcher = threading.Thread(target=lambda: run.hosts["spark-1"].started.wait(10) and os.kill(os.getpid(), signal.SIGINT))
+    watcher = threading.Thread(
+        target=lambda: run.hosts["spark-1"].started.wait(10) and os.kill(os.getpid(), signal.SIGINT)
+    )
     watcher.start()
 
     with pytest.raises(InterruptedRunError) as raised:
@@ -174,7 +176,9 @@ def test_a_second_ctrl_c_stops_the_way_back(run: Run) -> None:
     """The operator is told what is left."""
     run.hosts["spark-1"].answer("one", Outcome(1, "", "x"))
     run.hosts["spark-1"].block("undo")
-    watcher = threading.Thread(target=lambda: run.hosts["spark-1"].started.wait(10) and os.kill(os.getpid(), signal.SIGINT))
+    watcher = threading.Thread(
+        target=lambda: run.hosts["spark-1"].started.wait(10) and os.kill(os.getpid(), signal.SIGINT)
+    )
     watcher.start()
 
     with pytest.raises(ManyError, match="the way back was not finished"):
@@ -215,7 +219,9 @@ def test_a_node_that_is_lost_for_good_ends_the_run_and_the_other_is_put_back(run
 def test_a_pair_that_was_started_is_left_to_its_supervisors_when_a_node_is_lost(run: Run) -> None:
     """A laptop on a train must not take a loading pair down."""
     run.session.reconnect_every_s = 0
-    run.hosts["spark-2"].answer("start", lambda _: run.hosts["spark-2"].lose(for_good=True) or Outcome(0, "", ""))
+    run.hosts["spark-2"].answer(
+        "start", lambda _: run.hosts["spark-2"].lose(for_good=True) or Outcome(0, "", "")
+    )
     watched = Plan(
         "a plan",
         (step("start"), step("ready", ("spark-1",), Watch("ready", 10_000))),

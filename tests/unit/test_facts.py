@@ -36,7 +36,12 @@ def changed(text: str, section: str, lines: str) -> str:
 
 
 def test_who_and_where(idle) -> None:
-    assert (idle.user, idle.home, idle.machine, idle.docker.version) == ("op", "/home/op", "x86_64", "20.10.24+dfsg1")
+    assert (idle.user, idle.home, idle.machine, idle.docker.version) == (
+        "op",
+        "/home/op",
+        "x86_64",
+        "20.10.24+dfsg1",
+    )
 
 
 def test_addresses_and_the_way_to_the_peer(idle) -> None:
@@ -52,7 +57,11 @@ def test_our_container_with_its_release(serving) -> None:
     container = serving.container("spark-deploy-lab")
 
     assert container is not None
-    assert (container.status, container.release, container.node) == ("running", serving.state.release, "spark-a")
+    assert (container.status, container.release, container.node) == (
+        "running",
+        serving.state.release,
+        "spark-a",
+    )
 
 
 def test_the_hash_of_every_file_of_a_release(serving) -> None:
@@ -61,6 +70,14 @@ def test_the_hash_of_every_file_of_a_release(serving) -> None:
 
     assert files["manifest.json"].startswith(serving.state.release)
     assert {"run.sh", "node.env", "ray.args", "serve.args", "supervise.py"} <= set(files)
+
+
+def test_a_file_in_a_folder_of_a_release_has_its_path() -> None:
+    """The supervisor's modules are in one."""
+    line = f"{'0' * 64}  ./16351d85f367/supervisor/head.py"
+    text = changed((FACTS / "idle.txt").read_text(), "releases", line)
+
+    assert parse_facts(HEAD, text).releases == {"16351d85f367": {"supervisor/head.py": "0" * 64}}
 
 
 def test_listeners_with_and_without_their_process(serving) -> None:
@@ -89,7 +106,14 @@ def test_a_held_lock_with_its_holder() -> None:
     lines = 'held\n{"run": "r", "user": "ann", "host": "laptop", "pid": 7, "since": 5}'
     lock = parse_facts(HEAD, changed((FACTS / "idle.txt").read_text(), "lock", lines)).lock
 
-    assert (lock.held, lock.run, lock.user, lock.host, lock.pid, lock.since) == (True, "r", "ann", "laptop", 7, 5)
+    assert (lock.held, lock.run, lock.user, lock.host, lock.pid, lock.since) == (
+        True,
+        "r",
+        "ann",
+        "laptop",
+        7,
+        5,
+    )
 
 
 def test_a_lock_whose_holder_was_not_written_is_held() -> None:
@@ -108,7 +132,10 @@ def test_the_weights_that_the_index_wants() -> None:
 
 def test_a_torn_state_file_is_no_state() -> None:
     """A power cut in the middle of a write; the supervisor writes it anew."""
-    assert parse_facts(HEAD, changed((FACTS / "idle.txt").read_text(), "state", '{"schema": 1, "pha')).state is None
+    assert (
+        parse_facts(HEAD, changed((FACTS / "idle.txt").read_text(), "state", '{"schema": 1, "pha')).state
+        is None
+    )
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.95])
@@ -131,4 +158,6 @@ def test_the_script_changes_nothing() -> None:
     """Facts are taken from a pair that serves, and without a lock."""
     text = re.sub(r"#.*", "", facts_script(INVENTORY, RECIPE, HEAD).text)
 
-    assert not any(word in text for word in (" rm ", "mkdir", " mv ", "> /", "docker run", "docker stop", "kill"))
+    assert not any(
+        word in text for word in (" rm ", "mkdir", " mv ", "> /", "docker run", "docker stop", "kill")
+    )

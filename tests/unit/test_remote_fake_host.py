@@ -37,6 +37,15 @@ def test_every_host_can_be_called_in_the_same_way(protocol: type, implementation
         assert parameters(getattr(implementation, name)) == parameters(getattr(protocol, name)), name
 
 
+@pytest.mark.parametrize("implementation", [FakeHost, FabricHost])
+def test_every_host_has_the_attributes_of_a_host(implementation: type) -> None:
+    """A script, not a type checker, finds out that the fake lacks one."""
+    wanted = [name for name, what in vars(Host).items() if isinstance(what, property)]
+    there = {*dir(implementation), *getattr(implementation, "__dataclass_fields__", ())}
+
+    assert [name for name in wanted if name not in there] == []
+
+
 def test_the_latest_rule_answers() -> None:
     host = FakeHost(node(0))
     host.answer("docker", Outcome(1, "", "old"))

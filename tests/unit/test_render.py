@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-# Golden are the files that inventory and recipe decide. supervise.py is a copy, and the manifest hashes it.
+# Golden are the files that inventory and recipe decide. The supervisor is a copy, and the manifest hashes it.
 RENDERED = {
     "head": {
         "node.env",
@@ -33,6 +33,10 @@ RENDERED = {
         "supervise.json",
     },
     "worker": {"node.env", "ray.args", "ray_non_carry_over_env_vars.json", "run.sh", "supervise.json"},
+}
+SUPERVISOR = {
+    "supervise.py",
+    *(f"supervisor/{path.name}" for path in (assets.templates() / "supervisor").glob("*.py")),
 }
 
 
@@ -58,7 +62,7 @@ def test_each_node_gets_its_files_and_no_others(case: str) -> None:
     release = render_release(inventory, recipe)
 
     assert {node.name: {file.path for file in release.by_node[node.name]} for node in inventory.nodes} == {
-        node.name: RENDERED[node.role] | {"supervise.py", "manifest.json"} for node in inventory.nodes
+        node.name: RENDERED[node.role] | SUPERVISOR | {"manifest.json"} for node in inventory.nodes
     }
 
 
@@ -110,16 +114,29 @@ def test_manifest_is_the_same_on_every_node() -> None:
     }
 
 
-def test_supervise_py_is_the_shipped_one() -> None:
+def test_the_supervisor_is_the_shipped_one() -> None:
     """
-    The same file on every node, so one test suite covers all.
+    The same files on every node, so one test suite covers all.
     """
     inventory, recipe = load_case("example")
     release = render_release(inventory, recipe)
 
-    shipped = (assets.templates() / "supervise.py").read_text(encoding="utf-8")
+    shipped = {path: (assets.templates() / path).read_text(encoding="utf-8") for path in SUPERVISOR}
 
-    assert [content(release, node.name, "supervise.py") for node in inventory.nodes] == [shipped, shipped]
+    assert [{path: content(release, node.name, path) for path in SUPERVISOR} for node in inventory.nodes] == [
+        shipped,
+        shipped,
+    ]
+
+
+def test_files_are_in_the_order_of_their_paths() -> None:
+    """
+    Not in the order in which a disk happens to list them: equal inputs give equal bytes on any machine.
+    """
+    inventory, recipe = load_case("example")
+    paths = [file.path for file in render_release(inventory, recipe).by_node[inventory.head.name]]
+
+    assert paths == [*sorted(set(paths) - {"manifest.json"}), "manifest.json"]
 
 
 def test_rendering_twice_gives_equal_bytes() -> None:
@@ -283,7 +300,7 @@ def test_no_secret_is_in_any_file() -> None:
         file.path for files in release.by_node.values() for file in files if b"VLLM_API_KEY" in file.content
     ]
 
-    assert set(names) <= {"supervise.py"}
+    assert set(names) <= {"supervisor/questions.py"}
 
 
 @pytest.mark.parametrize("case", CASES)

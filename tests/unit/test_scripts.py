@@ -14,13 +14,17 @@ from orchestrator.planning.facts import facts_script
 from orchestrator.planning.render import render_release
 from orchestrator.planning.situation import Situation, Standing
 from orchestrator.planning.steps import plan_down, plan_up
+from orchestrator.shell import NodePath
+from tests.conftest import GOLDEN
 from tests.unit.examples import INVENTORY, RECIPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 FULL_ID = render_release(INVENTORY, RECIPE).id12
-OLD = Situation(Standing.OTHER, "old", "0123456789ab", True, {"spark-1": "0123456789ab", "spark-2": "0123456789ab"})
+OLD = Situation(
+    Standing.OTHER, "old", "0123456789ab", True, {"spark-1": "0123456789ab", "spark-2": "0123456789ab"}
+)
 # The id of the new release hashes supervise.py: it would change the golden files with every edit of that.
 ID = "<release>"
 
@@ -35,7 +39,9 @@ def scripts() -> dict[str, str]:
         **of("undo-first", plan_up(INVENTORY, RECIPE, render_release(INVENTORY, RECIPE)).undo),
         **of("down", (*down.lock, *down.steps, *down.unlock)),
         "facts": facts_script(INVENTORY, RECIPE, INVENTORY.head).text,
-        "facts-local-model": facts_script(INVENTORY, replace(RECIPE, model="/models/it's"), INVENTORY.head).text,
+        "facts-local-model": facts_script(
+            INVENTORY, replace(RECIPE, model="/models/it's"), INVENTORY.head
+        ).text,
     }
     return {name: text.replace(FULL_ID, ID) for name, text in named.items()}
 
@@ -72,6 +78,13 @@ def test_every_script_of_templates_is_among_them() -> None:
     assert shipped <= used
 
 
+def test_every_golden_script_is_one_that_runs() -> None:
+    """What is reviewed there and runs nowhere misleads the reviewer."""
+    reviewed = {path.stem for path in (GOLDEN / "scripts").iterdir()}
+
+    assert reviewed == set(ALL)
+
+
 def test_each_script_says_first_what_will_be_true() -> None:
     assert {text[:2] for text in ALL.values()} == {"# "}
 
@@ -86,7 +99,7 @@ def test_no_script_ends_a_plan_silently() -> None:
 def test_a_plan_with_metacharacters_in_every_name_is_inert() -> None:
     """Values pass through `sh`; nothing of a path becomes a command."""
     hostile = "~/a b;$(touch pwned)`x`'\"&|"
-    paths = replace(INVENTORY.head.paths, state=type(INVENTORY.head.paths.state)(hostile))
+    paths = replace(INVENTORY.head.paths, state=NodePath(hostile))
     head = replace(INVENTORY.head, paths=paths)
     plan: Plan = plan_down(replace(INVENTORY, nodes=(head, *INVENTORY.workers)))
 

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.unit.supervision import RELEASE, WORKER, Stage, supervise
+from supervisor.attempts import Attempts, backoff_s, parse_attempts
+from supervisor.settings import Desired
+from tests.unit.supervision import RELEASE, WORKER, Stage
 
 
 def attempts(**values: Any) -> Any:
-    return supervise.Attempts(**{"release": RELEASE, "boot_id": "b1", "run": "run-1"} | values)
+    return Attempts(**{"release": RELEASE, "boot_id": "b1", "run": "run-1"} | values)
 
 
 def fail(stage: Stage) -> None:
@@ -83,7 +85,7 @@ def test_each_start_is_written_down_before_ray_is_started() -> None:
 
 @pytest.mark.parametrize(("in_vain", "seconds"), [(0, 2), (1, 2), (2, 4), (3, 8), (4, 16), (5, 30), (9, 30)])
 def test_backing_off_gets_longer_up_to_half_a_minute(in_vain: int, seconds: float) -> None:
-    assert supervise.backoff_s(in_vain) == seconds
+    assert backoff_s(in_vain) == seconds
 
 
 def test_failure_after_hours_of_service_is_tried_again_at_once() -> None:
@@ -247,7 +249,7 @@ def test_other_release_has_its_own_trial() -> None:
 
 def test_new_up_begins_anew_after_giving_up() -> None:
     stage = Stage(attempts=attempts(count=5, ready_once=True, gave_up=True, cause="why")).boot()
-    stage.world["desired"] = supervise.Desired(run="run-2")
+    stage.world["desired"] = Desired(run="run-2")
     stage.run(2)
 
     assert (stage.shown, stage.machine.attempts.count, stage.machine.attempts.ready_once) == (
@@ -262,7 +264,7 @@ def test_new_up_does_not_wait_for_the_back_off() -> None:
     stage = Stage(attempts=attempts(count=3, ready_once=True)).to_starting_engine()
     fail(stage)
     stage.peer(WORKER, session="", phase="waiting-head")
-    stage.world["desired"] = supervise.Desired(run="run-2")
+    stage.world["desired"] = Desired(run="run-2")
     stage.run(4)
 
     assert stage.shown == "starting-ray"
@@ -270,10 +272,8 @@ def test_new_up_does_not_wait_for_the_back_off() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"count": 1, "last_lines": 3}', "null"])
 def test_broken_file_counts_nothing(text: str) -> None:
-    assert supervise.parse_attempts(text) == supervise.Attempts()
+    assert parse_attempts(text) == Attempts()
 
 
 def test_newer_file_with_unknown_keys_is_read() -> None:
-    assert supervise.parse_attempts('{"schema": 9, "count": 2, "moon": "full"}') == supervise.Attempts(
-        count=2
-    )
+    assert parse_attempts('{"schema": 9, "count": 2, "moon": "full"}') == Attempts(count=2)

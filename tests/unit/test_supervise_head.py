@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.unit.supervision import HEAD, IPS, RELEASE, WORKER, Stage, supervise
+from supervisor.attempts import Attempts
+from supervisor.settings import Desired
+from supervisor.step import Clean, StartEngine, Watch
+from supervisor.watching import Activity, Counters
+from tests.unit.supervision import HEAD, IPS, RELEASE, WORKER, Stage
 
 
 def attempts(**values: Any) -> Any:
-    return supervise.Attempts(**{"release": RELEASE, "boot_id": "b1", "run": "run-1"} | values)
+    return Attempts(**{"release": RELEASE, "boot_id": "b1", "run": "run-1"} | values)
 
 
 READY = {"ready_once": True}
@@ -51,7 +55,7 @@ def test_leftovers_of_the_container_are_cleaned_before_anything_starts() -> None
     stage = Stage()
     stage.step()
 
-    assert stage.done("Clean") == [supervise.Clean(1, None)]
+    assert stage.done("Clean") == [Clean(1, None)]
 
 
 def test_nothing_starts_without_the_token() -> None:
@@ -157,7 +161,7 @@ def test_engine_starts_once_every_node_is_in_ray_with_its_gpu() -> None:
     stage = Stage().to_joining()
     join(stage, (IPS[HEAD], 1.0), (IPS[WORKER], 1.0))
 
-    assert stage.done("StartEngine") == [supervise.StartEngine(stage.machine.session)]
+    assert stage.done("StartEngine") == [StartEngine(stage.machine.session)]
 
 
 def test_worker_that_never_joins_is_named_in_time_with_its_own_lines() -> None:
@@ -287,7 +291,7 @@ def test_start_has_a_limit_and_names_the_last_phase() -> None:
     stage = Stage(limits={"start_limit_s": 300}).to_starting_engine()
     stage.peer(WORKER, lines=("the worker's last line",))
     stage.log("vLLM is using nccl==2.28.9")
-    stage.world["activity"] = supervise.Activity(0, 0)
+    stage.world["activity"] = Activity(0, 0)
     stage.run(301)
 
     assert stage.machine.cause == "not ready in 300 s, last seen: ranks connecting"
@@ -305,7 +309,7 @@ def test_start_that_does_nothing_is_stuck() -> None:
 def test_start_that_reads_or_compiles_is_not_stuck(activity: dict[str, float]) -> None:
     stage = Stage().to_starting_engine()
     for second in range(1200):
-        stage.world["activity"] = supervise.Activity(**{key: second * rate for key, rate in activity.items()})
+        stage.world["activity"] = Activity(**{key: second * rate for key, rate in activity.items()})
         stage.step(1)
 
     assert stage.shown == "starting-engine"
@@ -385,7 +389,7 @@ def test_failure_keeps_evidence_and_cleans() -> None:
     stage.exits = {"ray": 1}
     effects = stage.step()
 
-    clean = [effect for effect in effects if isinstance(effect, supervise.Clean)]
+    clean = [effect for effect in effects if isinstance(effect, Clean)]
     assert [effect.failure.cause for effect in clean] == ["ray exited with 1"]
 
 
@@ -539,7 +543,7 @@ def test_engine_without_counters_is_probed_instead() -> None:
     stage = Stage().to_serving()
     while not stage.asked("probe"):
         stage.wait_for("watch")
-        stage.answer("watch", supervise.Watch(200))
+        stage.answer("watch", Watch(200))
     stage.answer("probe", error="TimeoutError: timed out")
 
     assert stage.shown == "failed"
@@ -581,7 +585,7 @@ def test_link_that_comes_back_is_serving_once_the_engine_steps() -> None:
     stage.silent = set()
     stage.step()
     stage.wait_for("watch")
-    stage.answer("watch", supervise.Watch(200, supervise.Counters(1, 11)))
+    stage.answer("watch", Watch(200, Counters(1, 11)))
 
     assert stage.shown == "serving"
 
@@ -700,7 +704,7 @@ def test_worker_that_has_not_yet_joined_does_not_end_the_session() -> None:
 
 def test_down_ends_everything_and_stays() -> None:
     stage = Stage().to_serving()
-    stage.world["desired"] = supervise.Desired(down=True)
+    stage.world["desired"] = Desired(down=True)
     stage.step()
     stage.answer("clean")
     stage.run(3600)
@@ -712,7 +716,7 @@ def test_down_ends_everything_and_stays() -> None:
 
 def test_down_node_stays_down_after_a_reboot() -> None:
     stage = Stage()
-    stage.world["desired"] = supervise.Desired(down=True)
+    stage.world["desired"] = Desired(down=True)
     stage.boot()
     stage.run(600)
 
@@ -721,10 +725,10 @@ def test_down_node_stays_down_after_a_reboot() -> None:
 
 def test_up_after_down_serves_again() -> None:
     stage = Stage().to_serving()
-    stage.world["desired"] = supervise.Desired(down=True)
+    stage.world["desired"] = Desired(down=True)
     stage.step()
     stage.answer("clean")
-    stage.world["desired"] = supervise.Desired(run="run-2")
+    stage.world["desired"] = Desired(run="run-2")
     stage.peer(WORKER, session="", phase="waiting-head")
     stage.run(2)
 
@@ -736,7 +740,7 @@ def test_new_run_does_not_disturb_a_serving_pair() -> None:
     `up` again, unchanged, is nothing to do.
     """
     stage = Stage().to_serving()
-    stage.world["desired"] = supervise.Desired(run="run-2")
+    stage.world["desired"] = Desired(run="run-2")
     stage.run(10)
 
     assert (stage.shown, stage.machine.attempts.run, stage.machine.attempts.ready_once) == (
@@ -751,4 +755,4 @@ def test_bug_of_our_own_is_a_failed_attempt() -> None:
     effects = stage.machine.crashed("KeyError: 'x'")
 
     assert stage.shown == "failed"
-    assert any(isinstance(effect, supervise.Clean) for effect in effects)
+    assert any(isinstance(effect, Clean) for effect in effects)

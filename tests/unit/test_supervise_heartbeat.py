@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import random
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.unit.supervision import HEAD, RELEASE, WORKER, settings, supervise
+from supervisor.beat import Beat, decode_beat, encode_beat
+from supervisor.hearing import Hearing
+from tests.unit.supervision import HEAD, RELEASE, WORKER, settings
 
 TOKEN = b"5ec4e7"
 
@@ -19,12 +23,12 @@ class Side:
     def __init__(self, node: str, incarnation: str, *, release: str = RELEASE) -> None:
         self.node = node
         self.peer = WORKER if node == HEAD else HEAD
-        self.hearing = supervise.Hearing(settings(node), release, incarnation)
+        self.hearing = Hearing(settings(node), release, incarnation)
 
     def send(self, now: float, token: bytes = TOKEN, **said: Any) -> bytes:
         self.hearing.tick(now)
-        beat = self.hearing.beat_for(self.peer, supervise.Beat(node=self.node, **said))
-        return bytes(supervise.encode_beat(beat, "home", token))
+        beat = self.hearing.beat_for(self.peer, Beat(node=self.node, **said))
+        return bytes(encode_beat(beat, "home", token))
 
     def hear(self, datagram: bytes, now: float) -> bool:
         return bool(self.hearing.hear(datagram, TOKEN, now))
@@ -214,16 +218,16 @@ def test_other_release_is_forgotten_once_the_peer_runs_ours(head: Side, worker: 
 
 
 def test_other_deployment_with_the_same_token_is_ignored(head: Side, worker: Side) -> None:
-    beat = worker.hearing.beat_for(HEAD, supervise.Beat(node=WORKER))
+    beat = worker.hearing.beat_for(HEAD, Beat(node=WORKER))
 
-    assert not head.hear(supervise.encode_beat(beat, "other", TOKEN), 100.0)
+    assert not head.hear(encode_beat(beat, "other", TOKEN), 100.0)
     assert head.hearing.ignored == {"foreign": 1}
 
 
 def test_unknown_node_is_ignored(head: Side, worker: Side) -> None:
-    beat = replace(worker.hearing.beat_for(HEAD, supervise.Beat(node=WORKER)), node="spark-9")
+    beat = replace(worker.hearing.beat_for(HEAD, Beat(node=WORKER)), node="spark-9")
 
-    assert not head.hear(supervise.encode_beat(beat, "home", TOKEN), 100.0)
+    assert not head.hear(encode_beat(beat, "home", TOKEN), 100.0)
     assert head.hearing.ignored == {"unknown": 1}
 
 
@@ -238,27 +242,27 @@ def test_authentic_nonsense_is_ignored(head: Side, body: bytes) -> None:
     """
     A newer supervisor may say what we do not understand; it must not take us down.
     """
-    mac = supervise.hmac.new(TOKEN, body, supervise.hashlib.sha256).digest()
+    mac = hmac.new(TOKEN, body, hashlib.sha256).digest()
 
     assert not head.hear(mac + body, 100.0)
 
 
 def test_value_of_a_wrong_type_is_left_out() -> None:
     body = b'{"deployment":"home","node":"spark-2","counter":"many","lines":["a"]}'
-    mac = supervise.hmac.new(TOKEN, body, supervise.hashlib.sha256).digest()
+    mac = hmac.new(TOKEN, body, hashlib.sha256).digest()
 
-    assert supervise.decode_beat(mac + body, "home", TOKEN) == supervise.Beat(node="spark-2", lines=("a",))
+    assert decode_beat(mac + body, "home", TOKEN) == Beat(node="spark-2", lines=("a",))
 
 
 def test_long_lines_and_causes_are_cut_to_one_datagram() -> None:
     """
     The last lines are the ones that tell: the first are dropped.
     """
-    beat = supervise.Beat(node=WORKER, cause="ü" * 2000, lines=tuple(f"{i} {'x' * 300}" for i in range(30)))
-    datagram = supervise.encode_beat(beat, "home", TOKEN)
+    beat = Beat(node=WORKER, cause="ü" * 2000, lines=tuple(f"{i} {'x' * 300}" for i in range(30)))
+    datagram = encode_beat(beat, "home", TOKEN)
 
     assert len(datagram) <= 1000
-    assert supervise.decode_beat(datagram, "home", TOKEN).lines[-1].startswith("29 x")
+    assert decode_beat(datagram, "home", TOKEN).lines[-1].startswith("29 x")
 
 
 def test_heartbeat_survives_thirty_percent_loss_without_a_false_alarm(head: Side, worker: Side) -> None:

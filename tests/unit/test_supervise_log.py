@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from tests.unit.supervision import supervise
+from supervisor.log import EngineLog, parse_transport
+from supervisor.progress import parse_progress
+from supervisor.watching import Counters, parse_metrics
 
 LOGS = Path(__file__).parents[1] / "fixtures" / "logs"
 
 
 def read(name: str) -> Any:
-    log = supervise.EngineLog()
+    log = EngineLog()
     for line in (LOGS / name).read_text().splitlines():
         log.feed(line)
     return log
@@ -21,7 +23,7 @@ def read(name: str) -> Any:
 
 def steps(name: str) -> list[str]:
     """The texts that an operator sees one after the other."""
-    log, seen = supervise.EngineLog(), [""]
+    log, seen = EngineLog(), [""]
     for line in (LOGS / name).read_text().splitlines():
         log.feed(line)
         if log.progress.text != seen[-1]:
@@ -92,17 +94,17 @@ def test_progress_of_two_ranks_over_ray_never_goes_back() -> None:
     ],
 )
 def test_line_tells_the_phase(line: str, text: str) -> None:
-    assert supervise.parse_progress(line).text == text
+    assert parse_progress(line).text == text
 
 
 def test_line_that_says_nothing_is_no_progress() -> None:
-    assert supervise.parse_progress('INFO:     127.0.0.1:49360 - "GET /health HTTP/1.1" 200 OK') is None
+    assert parse_progress('INFO:     127.0.0.1:49360 - "GET /health HTTP/1.1" 200 OK') is None
 
 
 def test_colours_do_not_hide_the_phase() -> None:
     line = "\x1b[36m(RayWorkerProc pid=541)\x1b[0m Loading safetensors checkpoint shards: 100% Completed | 1/1 [00:00"
 
-    assert supervise.parse_progress(line).text == "weights 1/1"
+    assert parse_progress(line).text == "weights 1/1"
 
 
 @pytest.mark.parametrize(
@@ -130,11 +132,11 @@ def test_only_a_verdict_proves_the_transport(line: str, transport: str) -> None:
     """
     `No device found` may be followed by NET/IB, and a loaded plugin carries nothing yet.
     """
-    assert supervise.parse_transport(line) == transport
+    assert parse_transport(line) == transport
 
 
 def test_one_channel_over_tcp_outweighs_the_others() -> None:
-    log = supervise.EngineLog()
+    log = EngineLog()
     log.feed("NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0")
     log.feed("NCCL INFO Channel 01/0 : 0[0] -> 1[0] [send] via NET/IB/0")
 
@@ -172,7 +174,7 @@ def test_what_a_model_config_refuses_stands_on_the_next_line() -> None:
     """
     An image too old for the model: pydantic's first line names no reason.
     """
-    log = supervise.EngineLog()
+    log = EngineLog()
     log.feed("pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig")
     log.feed(
         "  Value error, The checkpoint you are trying to load has model type `qwen3_5_moe` but Transformers does not"
@@ -185,7 +187,7 @@ def test_what_a_model_config_refuses_stands_on_the_next_line() -> None:
 
 
 def test_wrong_flag_is_a_cause() -> None:
-    log = supervise.EngineLog()
+    log = EngineLog()
     log.feed("usage: vllm serve [model_tag] [options]")
     log.feed("vllm serve: error: unrecognized arguments: --max-modell-len=5")
 
@@ -203,10 +205,10 @@ def test_pages_that_ray_quotes_are_not_its_last_lines() -> None:
 
 
 def test_metrics_give_work_and_steps() -> None:
-    counters = supervise.parse_metrics((LOGS / "metrics.txt").read_text())
+    counters = parse_metrics((LOGS / "metrics.txt").read_text())
 
-    assert counters == supervise.Counters(requests=0, steps=316 + 316)
+    assert counters == Counters(requests=0, steps=316 + 316)
 
 
 def test_engine_without_step_counter_has_no_counters() -> None:
-    assert supervise.parse_metrics("vllm:num_requests_running{} 1\nnonsense\n") is None
+    assert parse_metrics("vllm:num_requests_running{} 1\nnonsense\n") is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -11,7 +11,15 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tests.unit.supervision import HEAD, IPS, RELEASE, WORKER, settings, supervise
+from supervisor.attempts import Attempts
+from supervisor.beat import encode_beat
+from supervisor.head import HeadMachine
+from supervisor.hearing import Hearing
+from supervisor.settings import Desired
+from supervisor.step import Answer, Seen, Watch
+from supervisor.watching import Activity, Counters
+from supervisor.worker import WorkerMachine
+from tests.unit.supervision import HEAD, IPS, RELEASE, WORKER, settings
 
 TICK = 0.25
 TOKEN = b"5ec4e7"
@@ -46,13 +54,11 @@ class Node:
         """The container is started."""
         self.life += 1
         incarnation = f"{self.name}-{self.boot}-{self.life}"
-        attempts = (self.saved or supervise.Attempts()).resumed(
-            release=RELEASE, boot_id=self.boot, node=self.name
-        )
-        kind = supervise.HeadMachine if self.name == HEAD else supervise.WorkerMachine
+        attempts = (self.saved or Attempts()).resumed(release=RELEASE, boot_id=self.boot, node=self.name)
+        kind = HeadMachine if self.name == HEAD else WorkerMachine
         where = settings(self.name, **LIMITS)
         self.machine = kind(where, attempts, incarnation)
-        self.hearing = supervise.Hearing(where, RELEASE, incarnation)
+        self.hearing = Hearing(where, RELEASE, incarnation)
         self.ray = self.engine = ""
         self.exits, self.pending, self.hung, self.frozen, self.up = {}, [], False, False, True
 
@@ -118,20 +124,20 @@ class World:
 
     def turn(self, node: Node) -> None:
         node.hearing.tick(self.now)
-        said = supervise.replace(node.machine.said(), boot=node.boot)
-        datagram = supervise.encode_beat(node.hearing.beat_for(node.peer, said), "home", TOKEN)
+        said = replace(node.machine.said(), boot=node.boot)
+        datagram = encode_beat(node.hearing.beat_for(node.peer, said), "home", TOKEN)
         peer = self.nodes[node.peer]
         if peer.up and self.dice.random() < self.link[node.name]:
             peer.hearing.hear(datagram, TOKEN, self.now)
         answers = tuple(answer for at, answer in node.pending if at <= self.now)
         node.pending = [(at, answer) for at, answer in node.pending if at > self.now]
-        seen = supervise.Seen(
+        seen = Seen(
             peers=node.hearing.view(self.now),
-            desired=supervise.Desired(run="run-1"),
+            desired=Desired(run="run-1"),
             exits=dict(node.exits),
             lines=self.lines(node),
             answers=answers,
-            activity=supervise.Activity(cpu_s=self.worked),
+            activity=Activity(cpu_s=self.worked),
         )
         for effect in node.machine.step(self.now, seen):
             self.carry_out(node, effect)
@@ -162,7 +168,7 @@ class World:
     def after(
         self, node: Node, seconds: float, number: int, question: str, value: Any, error: str = ""
     ) -> None:
-        node.pending.append((self.now + seconds, supervise.Answer(number, question, value, error)))
+        node.pending.append((self.now + seconds, Answer(number, question, value, error)))
 
     def answer(self, node: Node, ask: Any) -> None:
         engine_well = bool(node.engine) and not node.hung and self.now - node.engine_since > 5
@@ -192,7 +198,7 @@ class World:
                 "" if engine_well else "refused",
             )
         elif question == "watch":
-            well = supervise.Watch(200, supervise.Counters(0, 1)) if node.engine else None
+            well = Watch(200, Counters(0, 1)) if node.engine else None
             self.after(node, 0.1, ask.number, question, well, "" if well else "refused")
 
     def check(self) -> None:

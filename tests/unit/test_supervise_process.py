@@ -59,6 +59,8 @@ class Node:
             (base / folder).mkdir(parents=True)
         shutil.copytree(ENGINE, base / "engine")
         shutil.copy(templates() / "supervise.py", base / "release")
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(templates() / "supervisor", base / "release/supervisor", ignore=ignored)
         (base / "release" / "supervise.json").write_text(json.dumps(settings))
         (base / "release" / "ray.args").write_text("\n".join(ray) + "\n")
         (base / "release" / "serve.args").write_text("\n".join(serve) + "\n")
@@ -70,8 +72,9 @@ class Node:
         inside = Path("/mnt")
         script = (
             f"mount --bind {self.base} {inside} && mount --bind {inside}/tmp /tmp && mount -t tmpfs shm /dev/shm && "
-            f"exec {sys.executable} {inside}/release/supervise.py"
+            f"exec {Path(sys.executable).resolve()} {inside}/release/supervise.py"
         )
+        # A virtual environment or a current folder below /tmp would be out of sight in there.
         env = {
             "PATH": f"{inside}/engine/bin:{os.environ['PATH']}",
             "PYTHONPATH": f"{inside}/engine/lib",
@@ -92,7 +95,7 @@ class Node:
                 "-c",
                 script,
             ]
-            self.process = subprocess.Popen(argv, env=env | self.env, stdout=log, stderr=log)
+            self.process = subprocess.Popen(argv, cwd="/", env=env | self.env, stdout=log, stderr=log)
 
     def state(self) -> dict[str, Any]:
         path = self.run / "state.json"
@@ -204,6 +207,17 @@ def test_a_pair_comes_up_serving_on_both_nodes(pair: Pair) -> None:
     pair.start()
 
     pair.wait_for("serving", "serving")
+
+
+def test_running_leaves_the_release_as_it_was_uploaded(pair: Pair) -> None:
+    """
+    No __pycache__: what lies there is what was rendered, also where the folder is writable.
+    """
+    before = sorted(pair.head.base.glob("release/**/*"))
+    pair.start()
+    pair.wait_for("serving", "serving")
+
+    assert sorted(pair.head.base.glob("release/**/*")) == before
 
 
 def test_killed_engine_restarts_the_ray_of_both_nodes(pair: Pair) -> None:

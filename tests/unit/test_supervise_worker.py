@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.unit.supervision import HEAD, WORKER, Stage, supervise
+from supervisor.settings import Desired
+from supervisor.step import StartRay
+from tests.unit.supervision import HEAD, WORKER, Stage
 
 
 def waiting() -> Stage:
@@ -38,7 +40,7 @@ def serving() -> Stage:
 def test_worker_starts_its_ray_for_the_heads_session() -> None:
     stage = starting()
 
-    assert stage.done("StartRay") == [supervise.StartRay("s-1")]
+    assert stage.done("StartRay") == [StartRay("s-1")]
     assert stage.machine.said().session == "s-1"
 
 
@@ -130,7 +132,7 @@ def test_next_session_is_joined() -> None:
     stage.peer(HEAD, session="s-2")
     stage.run(10)
 
-    assert stage.done("StartRay")[-1] == supervise.StartRay("s-2")
+    assert stage.done("StartRay")[-1] == StartRay("s-2")
 
 
 def test_new_session_of_the_head_ends_the_old_one_here_with_the_heads_cause() -> None:
@@ -239,7 +241,7 @@ def test_worker_waits_for_its_memory_before_it_is_ready_again() -> None:
 
 def test_down_worker_leaves_the_session() -> None:
     stage = serving()
-    stage.world["desired"] = supervise.Desired(down=True)
+    stage.world["desired"] = Desired(down=True)
     stage.step()
 
     assert (stage.machine.said().session, stage.machine.said().phase) == ("", "down")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +19,21 @@ from typing import Any, ClassVar
 import pytest
 
 from orchestrator.assets import templates
-from tests.unit.supervision import HEAD, RELEASE, WORKER, settings, supervise
+from supervisor.api import Api
+from supervisor.attempts import Failure
+from supervisor.beat import Beat
+from supervisor.children import Children
+from supervisor.cluster import ray_members
+from supervisor.console import Console
+from supervisor.evidence import Evidence
+from supervisor.files import Folders, drop_cache, model_folder
+from supervisor.hearing import Hearing
+from supervisor.heartbeat import Heartbeat, address_error
+from supervisor.processes import ActivityMeter
+from supervisor.settings import Desired, Limits, parse_desired, parse_secrets, parse_settings
+from supervisor.step import Watch
+from supervisor.watching import Counters
+from tests.unit.supervision import HEAD, RELEASE, WORKER, settings
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -26,12 +42,12 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 def folders(tmp_path: Path) -> Any:
     for name in ("release", "run", "cache", "models"):
         (tmp_path / name).mkdir()
-    return supervise.Folders(*(tmp_path / name for name in ("release", "run", "cache", "models")))
+    return Folders(*(tmp_path / name for name in ("release", "run", "cache", "models")))
 
 
 @pytest.fixture
 def children() -> Iterator[Any]:
-    started = supervise.Children(supervise.Console(io.BytesIO()))
+    started = Children(Console(io.BytesIO()))
     yield started
     for child in list(started._running.values()):
         child.kill()
@@ -55,12 +71,12 @@ def test_rendered_settings_are_understood(path: Path) -> None:
     """
     The renderer and the supervisor are two programs with one file between them.
     """
-    parsed = supervise.parse_settings(path.read_text())
+    parsed = parse_settings(path.read_text())
 
     assert parsed.head in {parsed.node, *parsed.peers}
     assert parsed.nodes[parsed.fabric_ip] == parsed.node
-    assert supervise.asdict(parsed.limits) == {
-        **supervise.asdict(parsed.limits),
+    assert asdict(parsed.limits) == {
+        **asdict(parsed.limits),
         **json.loads(path.read_text())["limits"],
     }
 
@@ -72,7 +88,7 @@ def test_limits_that_are_not_named_keep_their_defaults() -> None:
         "transport": "tcp", "limits": {"hang_s": 7, "newer": 1},
     }  # fmt: skip
 
-    assert supervise.parse_settings(json.dumps(raw)).limits == supervise.Limits(hang_s=7)
+    assert parse_settings(json.dumps(raw)).limits == Limits(hang_s=7)
 
 
 @pytest.mark.parametrize(
@@ -87,11 +103,11 @@ def test_limits_that_are_not_named_keep_their_defaults() -> None:
     ],
 )
 def test_desired_is_up_unless_it_says_down(text: str, desired: dict[str, Any]) -> None:
-    assert supervise.parse_desired(text) == supervise.Desired(**desired)
+    assert parse_desired(text) == Desired(**desired)
 
 
 def test_secret_is_everything_after_the_first_equals_sign() -> None:
-    assert supervise.parse_secrets("# note\nA=b=c \n\nHF_TOKEN=hf_x\n") == {"A": "b=c ", "HF_TOKEN": "hf_x"}
+    assert parse_secrets("# note\nA=b=c \n\nHF_TOKEN=hf_x\n") == {"A": "b=c ", "HF_TOKEN": "hf_x"}
 
 
 def test_release_is_named_by_its_manifest(folders: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,8 +150,8 @@ def test_what_is_written_belongs_to_the_owner_of_run(folders: Any) -> None:
 def test_hub_id_and_local_path_are_found_in_the_container() -> None:
     models = Path("/spark-deploy/huggingface/hub")
 
-    assert supervise.model_folder("Qwen/Qwen3.5", models) == models / "models--Qwen--Qwen3.5"
-    assert supervise.model_folder("/srv/model", models) == Path("/srv/model")
+    assert model_folder("Qwen/Qwen3.5", models) == models / "models--Qwen--Qwen3.5"
+    assert model_folder("/srv/model", models) == Path("/srv/model")
 
 
 def test_page_cache_of_every_file_is_given_back(tmp_path: Path) -> None:
@@ -143,8 +159,8 @@ def test_page_cache_of_every_file_is_given_back(tmp_path: Path) -> None:
     (tmp_path / "blobs" / "a").write_bytes(b"x" * 4096)
     (tmp_path / "snapshot").symlink_to("blobs")
 
-    assert supervise.drop_cache(tmp_path) == 1
-    assert supervise.drop_cache(tmp_path / "missing") == 0
+    assert drop_cache(tmp_path) == 1
+    assert drop_cache(tmp_path / "missing") == 0
 
 
 # -- children
@@ -205,7 +221,7 @@ def test_console_that_nobody_reads_blocks_nobody() -> None:
             full.wait(10)
             return 0
 
-    console = supervise.Console(Pipe())
+    console = Console(Pipe())
     began = time.monotonic()
     for _ in range(30_000):
         console.say("vllm", "x")
@@ -217,7 +233,7 @@ def test_console_that_nobody_reads_blocks_nobody() -> None:
 
 def test_lines_that_found_no_room_are_counted() -> None:
     pipe = io.BytesIO()
-    console = supervise.Console(pipe)
+    console = Console(pipe)
     console._dropped = 7
     console.say("vllm", "after")
     eventually(lambda: b"after" in pipe.getvalue())
@@ -261,8 +277,8 @@ def engine() -> Iterator[HTTPServer]:
 
 
 def api(engine: HTTPServer, key: str = "", host: str = "127.0.0.1") -> Any:
-    where = supervise.replace(settings(), api_host=host, api_port=engine.server_port)
-    return supervise.Api(where, key)
+    where = replace(settings(), api_host=host, api_port=engine.server_port)
+    return Api(where, key)
 
 
 def test_key_of_the_engine_is_sent(engine: HTTPServer) -> None:
@@ -289,19 +305,19 @@ def test_proxy_in_the_environment_is_not_asked(engine: HTTPServer, monkeypatch: 
 
 
 def test_one_look_gives_health_and_counters(engine: HTTPServer) -> None:
-    assert api(engine).watch(5) == supervise.Watch(200, supervise.Counters(1, 5))
+    assert api(engine).watch(5) == Watch(200, Counters(1, 5))
 
 
 def test_unhealthy_engine_is_not_asked_for_metrics(engine: HTTPServer) -> None:
     Engine.statuses = {"/health": 503}
 
-    assert api(engine).watch(5) == supervise.Watch(503)
+    assert api(engine).watch(5) == Watch(503)
 
 
 def test_engine_without_metrics_is_healthy_all_the_same(engine: HTTPServer) -> None:
     Engine.statuses = {"/metrics": 404}
 
-    assert api(engine).watch(5) == supervise.Watch(200)
+    assert api(engine).watch(5) == Watch(200)
 
 
 def test_refused_connection_is_an_error_not_a_status() -> None:
@@ -320,7 +336,7 @@ def test_reason_why_ray_does_not_tell_is_kept(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
 
     with pytest.raises(OSError, match="RuntimeError: unauthenticated"):
-        supervise.ray_members("127.0.0.1:1", env, 10)
+        ray_members("127.0.0.1:1", env, 10)
 
 
 def test_older_ray_is_asked_another_way(tmp_path: Path) -> None:
@@ -334,7 +350,7 @@ def test_older_ray_is_asked_another_way(tmp_path: Path) -> None:
     )
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
 
-    assert supervise.ray_members("127.0.0.1:1", env, 10) == [("1.1.1.1", 1.0)]
+    assert ray_members("127.0.0.1:1", env, 10) == [("1.1.1.1", 1.0)]
 
 
 # -- evidence
@@ -343,8 +359,8 @@ def test_older_ray_is_asked_another_way(tmp_path: Path) -> None:
 def test_evidence_tells_the_whole_story(folders: Any, children: Any) -> None:
     children.start("vllm", ["echo", "the last words"], os.environ)
     eventually(lambda: children.kept["vllm"])
-    failure = supervise.Failure("why", WORKER, ("a line",))
-    folder = supervise.Evidence(folders, children).save(failure, {"phase": "serving"}, {"PATH": "/none"})
+    failure = Failure("why", WORKER, ("a line",))
+    folder = Evidence(folders, children).save(failure, {"phase": "serving"}, {"PATH": "/none"})
 
     assert json.loads((folder / "cause.json").read_text())["cause"] == "why"
     assert (folder / "vllm.log").read_text() == "the last words"
@@ -356,9 +372,9 @@ def test_last_three_attempts_are_kept(folders: Any, children: Any) -> None:
     """
     A pair that fails for a month does not fill the disk.
     """
-    evidence = supervise.Evidence(folders, children)
+    evidence = Evidence(folders, children)
     for _ in range(12):
-        evidence.save(supervise.Failure("why"), {}, {"PATH": "/none"})
+        evidence.save(Failure("why"), {}, {"PATH": "/none"})
 
     assert sorted(path.name for path in (folders.run / "evidence").iterdir()) == ["10", "11", "12"]
 
@@ -370,7 +386,7 @@ def test_ray_logs_are_capped_and_errors_come_first(folders: Any, children: Any, 
         (logs / f"worker-{number}.out").write_bytes(b"x" * 100_000)
     (logs / "raylet.err").write_text("the reason\n")
     target = tmp_path / "ray-logs"
-    supervise.Evidence(folders, children)._save_ray_logs(target, logs)
+    Evidence(folders, children)._save_ray_logs(target, logs)
 
     assert (target / "raylet.err").read_text() == "the reason\n"
     assert sum(path.stat().st_size for path in target.iterdir()) <= 2_000_000
@@ -391,30 +407,25 @@ def test_started_by_hand_it_refuses() -> None:
 
 
 def test_missing_address_is_told_apart_from_a_taken_port() -> None:
-    with supervise.socket.socket(supervise.socket.AF_INET, supervise.socket.SOCK_DGRAM) as taken:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
 
-        assert supervise.address_error("127.0.0.1", port) == f"UDP 127.0.0.1:{port}: Address already in use"
-    assert (
-        supervise.address_error("203.0.113.7", 0)
-        == "fabric address 203.0.113.7: Cannot assign requested address"
-    )
+        assert address_error("127.0.0.1", port) == f"UDP 127.0.0.1:{port}: Address already in use"
+    assert address_error("203.0.113.7", 0) == "fabric address 203.0.113.7: Cannot assign requested address"
 
 
 def test_what_a_supervisor_says_is_heard_over_udp() -> None:
-    with supervise.socket.socket(supervise.socket.AF_INET, supervise.socket.SOCK_DGRAM) as free:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     ips = {HEAD: "127.0.0.1", WORKER: "127.0.0.2"}
     beats = {}
     for node, peer in ((HEAD, WORKER), (WORKER, HEAD)):
-        where = supervise.replace(
-            settings(node), fabric_ip=ips[node], peers={peer: ips[peer]}, heartbeat_port=port
-        )
-        beats[node] = supervise.Heartbeat(where, supervise.Hearing(where, RELEASE, node), threading.Event())
+        where = replace(settings(node), fabric_ip=ips[node], peers={peer: ips[peer]}, heartbeat_port=port)
+        beats[node] = Heartbeat(where, Hearing(where, RELEASE, node), threading.Event())
         beats[node].token = b"t"
-    beats[WORKER].say(supervise.Beat(node=WORKER, phase="joined"))
+    beats[WORKER].say(Beat(node=WORKER, phase="joined"))
 
     for _ in range(40):
         for beat in beats.values():
@@ -427,7 +438,7 @@ def test_what_a_supervisor_says_is_heard_over_udp() -> None:
 
 
 def test_busy_process_is_active() -> None:
-    meter = supervise.ActivityMeter()
+    meter = ActivityMeter()
     before = meter.measure()
     assert before.cpu_s >= 0
     assert meter.measure().read_bytes >= before.read_bytes

@@ -17,7 +17,8 @@ from orchestrator.ui import errors
 from orchestrator.ui.jsonl import jsonl
 from orchestrator.ui.past import run_json, show_head, show_runs
 from orchestrator.ui.plain import plain
-from orchestrator.ui.show import StatusRow, show_plan, show_release_diff, show_status, status_json
+from orchestrator.ui.show import show_plan, show_release_diff
+from orchestrator.ui.status import StatusRow, show_status, status_json
 from tests.unit.examples import INVENTORY, container, state
 
 NINE = 1_796_072_400.0  # 2026-11-30 21:00:00 UTC

@@ -50,7 +50,7 @@ for device in /dev/infiniband/*; do [ ! -e "$device" ] || printf 'device %s\n' "
 section releases
 releases=~/.spark-deploy/home/spark-1/releases
 if [ -d "$releases" ]; then
-  (cd "$releases" && find . -mindepth 2 -maxdepth 2 -type f -exec sha256sum {} + 2>/dev/null) || true
+  (cd "$releases" && find . -mindepth 2 -type f -exec sha256sum {} + 2>/dev/null) || true
 fi
 
 section state
@@ -69,8 +69,5 @@ section disk
 folder=~/.spark-deploy/home/spark-1/releases
 while [ ! -d "$folder" ]; do folder=$(dirname "$folder"); done
 df --output=avail --block-size=1 "$folder" | tail -n 1
-
-section memory
-grep MemAvailable /proc/meminfo
 
 section end

@@ -1,4 +1,4 @@
-"""What the tests of `up` and `down` claim of the nodes, in one place."""
+"""What the promises of `up` and `down` look like on the nodes, in one place."""
 
 from __future__ import annotations
 
