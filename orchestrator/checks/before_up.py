@@ -172,7 +172,8 @@ def _rdma_is_there(inventory: Inventory, _: Recipe, node: Node, facts: NodeFacts
 
 def _memory_is_ours(inventory: Inventory, _: Recipe, node: Node, facts: NodeFacts) -> Iterator[RefusedError]:
     for container in facts.containers:
-        if container.deployment != inventory.name and container.status in ("running", "restarting", "paused"):
+        foreign = container.deployment not in ("", inventory.name)
+        if foreign and container.status in ("running", "restarting", "paused"):
             yield RefusedError(
                 f"deployment {container.deployment} runs on {node.name}",
                 at=node.name,
@@ -182,9 +183,21 @@ def _memory_is_ours(inventory: Inventory, _: Recipe, node: Node, facts: NodeFact
             )
 
 
+def _name_is_free(inventory: Inventory, _: Recipe, node: Node, facts: NodeFacts) -> Iterator[RefusedError]:
+    name = inventory.container
+    for container in facts.containers:
+        if container.name == name and container.deployment != inventory.name:
+            yield RefusedError(
+                f"the container {name} on {node.name} is not of this deployment, and stays",
+                at=node.name,
+                found=f"{container.status}, {container.deployment or 'none'} in its label spark-deploy.deployment",
+                wanted=f"no container of this name, or {inventory.name} in the label",
+                hint=f"ssh {node.ssh} docker rename {name} {name}-old   # or docker rm",
+            )
+
+
 def _ports_are_free(inventory: Inventory, _: Recipe, node: Node, facts: NodeFacts) -> Iterator[RefusedError]:
-    ours = facts.container(inventory.container)
-    if ours and ours.status == "running":
+    if any(container.status == "running" for container in facts.of(inventory.name)):
         return  # the listeners are our own: the running release is stopped first
     wanted = {("udp", inventory.ports.heartbeat): "the supervisors' heartbeat (ports.heartbeat)"}
     if node.role == "head":
@@ -220,6 +233,7 @@ _CHECKS: tuple[Check, ...] = (
     _fabric_is_up,
     _rdma_is_there,
     _memory_is_ours,
+    _name_is_free,
     _ports_are_free,
     _disk_has_room,
 )

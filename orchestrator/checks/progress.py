@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from orchestrator.model.state import ENDED
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orchestrator.model.inventory import Inventory
     from orchestrator.model.state import NodeState
 
-ENDED = frozenset({"gave-up", "down"})
 NOBODY_HEARD = frozenset({"booting", "waiting-address", "waiting-peers"})
 # Supervisors that hear each other judge first, and know more; these are for a head that hangs. Joining: their own
 # limit for `ray start` is 60 s. Ready: their clock begins a little after ours, and ends with cleaning up.

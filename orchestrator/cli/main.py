@@ -68,7 +68,16 @@ def cli() -> None:
 
 def main() -> NoReturn:
     """Run the command line, and end the process with one of the documented exit codes."""
+    _open_standard_streams()
     sys.exit(_run())
+
+
+def _open_standard_streams() -> None:
+    """Point closed ones (`spark-deploy up >&-`) at /dev/null: else the next socket or file gets their number."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: SIM115  # open to the end
 
 
 def _run() -> int:

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Container:
-    """One container that carries our label, ours or another deployment's."""
+    """One container that carries our label, ours or another deployment's, or that has our name without it."""
 
     name: str
-    deployment: str
+    deployment: str  # "": not one of this tool's
     node: str
     release: str  # id12
     status: str  # running, exited, paused, restarting, created, dead
@@ -96,4 +96,9 @@ class NodeFacts:
     state_free_bytes: int = 0
 
     def container(self, name: str) -> Container | None:
-        return next((container for container in self.containers if container.name == name), None)
+        """Give the container of this tool that has this name."""
+        return next((one for one in self.containers if one.name == name and one.deployment), None)
+
+    def of(self, deployment: str) -> tuple[Container, ...]:
+        """Every container of a deployment, whatever its name: one may have been renamed by hand."""
+        return tuple(container for container in self.containers if container.deployment == deployment)

@@ -7,6 +7,26 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 SCHEMA = 1
+SERVING = "serving"
+ENDED = frozenset({"gave-up", "down"})  # it stays there until `up`
+# From these the supervisors come to serve by themselves, or end.
+COMING = frozenset(
+    {
+        "booting",
+        "waiting-address",
+        "waiting-peers",
+        "waiting-head",
+        "starting-ray",
+        "joining",
+        "joined",
+        "starting-engine",
+        "probing",
+        "suspect",
+        "link-lost",
+        "failed",
+        "backing-off",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -49,8 +69,14 @@ def parse_state(text: str | bytes | None) -> NodeState | None:
         raise ValueError(
             f"state.json has schema {raw.get('schema') if isinstance(raw, dict) else raw!r}, wanted at most {SCHEMA}"
         )
-    names = {f.name for f in fields(NodeState)}
-    known: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in raw.items() if key in names
-    }
-    return NodeState(**known)
+    return NodeState(**{f.name: _typed(f.name, f.default, raw[f.name]) for f in fields(NodeState) if f.name in raw})
+
+
+def _typed(key: str, default: Any, value: Any) -> Any:
+    """Give *value* if it is of the type of *default*: a state file comes from a node, where anybody may edit it."""
+    if isinstance(default, tuple):
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            return tuple(value)
+    elif type(value) is type(default) or (type(default) in (int, float) and type(value) in (int, float)):
+        return value
+    raise ValueError(f"{key} in state.json is {value!r}, wanted {type(default).__name__}")

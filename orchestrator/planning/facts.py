@@ -37,6 +37,7 @@ def facts_script(inventory: Inventory, recipe: Recipe, node: Node) -> Script:
     text = render_script(
         "scripts/facts.sh.j2",
         image=recipe.image,
+        container=inventory.container,
         model_folder=model_folder(recipe, node),
         hub_reference="" if recipe.local_model else str(recipe.vllm.get("revision", "main")),
         peers=[peer.fabric.ip for peer in inventory.others(node)],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.model.inventory import local_address
 from orchestrator.model.plan import Endpoint
+from orchestrator.model.state import COMING, SERVING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,26 +20,6 @@ if TYPE_CHECKING:
 
 # The supervisor writes state.json at least every 5 s; three times that is a supervisor that stands still.
 STALE_S = 15
-# Phases from which the supervisors come to serve by themselves.
-COMING = frozenset(
-    {
-        "booting",
-        "waiting-address",
-        "waiting-peers",
-        "waiting-head",
-        "starting-ray",
-        "joining",
-        "joined",
-        "starting-engine",
-        "probing",
-        "suspect",
-        "link-lost",
-        "failed",
-        "backing-off",
-    }
-)
-
-
 _ON_ITS_WAY = "on its way"
 
 
@@ -137,7 +118,7 @@ def _why_node_not_serving(inventory: Inventory, node: str, id12: str, fact: Node
         return _ON_ITS_WAY
     if state.at < fact.clock - STALE_S:
         return f"{node}: its supervisor has been silent for {fact.clock - state.at:.0f} s"
-    if state.phase == "serving":
+    if state.phase == SERVING:
         return ""
     return (
         _ON_ITS_WAY

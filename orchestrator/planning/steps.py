@@ -149,7 +149,7 @@ class _Scripts:
 
     def stop(self, title: str) -> Step:
         return self._step(
-            "stop", title, lambda node: self._script("stop", node, DOCKER_LIMIT_S, container=self._container)
+            "stop", title, lambda node: self._script("stop", node, DOCKER_LIMIT_S, deployment=self.inventory.name)
         )
 
     def stage(self, situation: Situation) -> tuple[Step, ...]:
@@ -211,6 +211,7 @@ class _Scripts:
                 node,
                 DOCKER_LIMIT_S,
                 container=self._container,
+                deployment=self.inventory.name,
                 node_folder=layout.node_folder(self.inventory, node),
                 run_folder=layout.run_folder(self.inventory, node),
                 deployment_folder=node.paths.state / self.inventory.name,

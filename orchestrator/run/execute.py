@@ -15,6 +15,7 @@ from orchestrator.errors import (
     SparkDeployError,
     StepFailedError,
     UnreachableError,
+    one_or_many,
 )
 from orchestrator.model.plan import Complete, Script, Upload, UploadSecrets, Watch
 from orchestrator.run.complete import complete
@@ -146,7 +147,7 @@ def _run_step(step: Step, session: Session, *, retry: bool) -> None:
     if interrupted:
         raise InterruptedRunError("interrupted", at=step.title)
     if errors:
-        raise errors[0] if len(errors) == 1 else ManyError(errors)
+        raise one_or_many(errors)
 
 
 def _await(futures: list[Future[None]], session: Session) -> bool:

@@ -6,7 +6,7 @@ import queue
 import threading
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import ManyError, SparkDeployError, StepFailedError, UsageError
+from orchestrator.errors import SparkDeployError, StepFailedError, UsageError, one_or_many
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -69,7 +69,7 @@ def show_logs(
         elif line:
             raise line
     if errors:
-        raise errors[0] if len(errors) == 1 else ManyError(tuple(errors))
+        raise one_or_many(errors)
 
 
 def _read(inventory: Inventory, host: Host, lines: Lines, follow: bool, tail: int | None) -> None:

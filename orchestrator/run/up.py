@@ -12,6 +12,7 @@ from orchestrator.errors import (
     ManyError,
     SparkDeployError,
     StepFailedError,
+    one_or_many,
 )
 from orchestrator.planning.advice import inventory_warnings, recipe_warnings
 from orchestrator.planning.render import render_release
@@ -27,6 +28,7 @@ from orchestrator.run.secrets import changed_secrets, with_token
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from orchestrator.model.facts import NodeFacts
     from orchestrator.model.inventory import Inventory
     from orchestrator.model.plan import Plan
     from orchestrator.model.release import Release
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from orchestrator.run.session import Session
 
 LAST_LINES = 6
+TOOL_UPDATE = "a tool update is available: only run.sh or the supervisor differs; `up --refresh` puts it on"
 
 
 @dataclass(frozen=True)
@@ -61,42 +64,59 @@ def prepare(
         SparkDeployError: every node that cannot be reached and every check that refuses, at once.
     """
     inventory, recipe = session.inventory, session.recipe
-    for warning in (*recipe_warnings(recipe), *inventory_warnings(inventory, recipe)):
-        session.tell("warning", warning)
-    release = render_release(inventory, recipe)
+    _warn(session)
     facts = gather_facts(inventory, recipe, session.hosts)
-    reachable = replace_nodes(inventory, session)
-    problems: list[SparkDeployError] = [
-        *([connect_error] if connect_error else []),
-        *refusals(reachable, recipe, facts),
-    ]
+    problems = refusals(_reachable(session), recipe, facts)
     if connect_error:
-        raise problems[0] if len(problems) == 1 else ManyError(tuple(problems))
-    session.secrets_found = found_secrets(inventory, session.hosts)
-    session.secrets = with_token(session.secrets, session.secrets_found)
-    changed = changed_secrets(session.secrets, session.secrets_found)
+        raise one_or_many((connect_error, *problems))
+    changed = _use_secrets(session)
     stale = () if break_lock else refuse_if_locked(facts, session.now())
     if stale:
         session.tell("note", f"the lock on {', '.join(stale)} was left by a run that is no more: taken over")
-    now = situation(inventory, release, facts, secrets_changed=bool(changed))
     old = running_files(inventory, session.hosts, facts)
-    if not refresh and _only_tool_update(now, old, release):
-        session.tell(
-            "note",
-            "a tool update is available: only run.sh or supervise.py differ; `up --refresh` puts it on",
-        )
-        release = _as_it_runs(release, old)
-        now = situation(inventory, release, facts, secrets_changed=bool(changed))
-    now = knowing_previous(now, old[inventory.head.name].get("supervise.json"))
+    release, now = _compare(session, facts, old, secrets_changed=bool(changed), refresh=refresh)
     if problems and now.standing not in (Standing.SERVING, Standing.COMING):
-        raise problems[0] if len(problems) == 1 else ManyError(tuple(problems))
+        raise one_or_many(problems)
     plan = plan_up(inventory, recipe, release, now, break_lock=break_lock or bool(stale))
     return Prepared(release, now, plan, changed, old)
 
 
-def replace_nodes(inventory: Inventory, session: Session) -> Inventory:
+def _warn(session: Session) -> None:
+    inventory, recipe = session.inventory, session.recipe
+    for warning in (*recipe_warnings(recipe), *inventory_warnings(inventory, recipe)):
+        session.tell("warning", warning)
+
+
+def _reachable(session: Session) -> Inventory:
     """Give the inventory without the nodes that could not be reached."""
-    return replace(inventory, nodes=tuple(node for node in inventory.nodes if node.name in session.hosts))
+    nodes = tuple(node for node in session.inventory.nodes if node.name in session.hosts)
+    return replace(session.inventory, nodes=nodes)
+
+
+def _use_secrets(session: Session) -> tuple[str, ...]:
+    """Complete the session's secrets by the deployment's token, and name those that differ from the nodes'."""
+    session.secrets_found = found_secrets(session.inventory, session.hosts)
+    session.secrets = with_token(session.secrets, session.secrets_found)
+    return changed_secrets(session.secrets, session.secrets_found)
+
+
+def _compare(
+    session: Session,
+    facts: Mapping[str, NodeFacts],
+    old: Mapping[str, Mapping[str, bytes]],
+    *,
+    secrets_changed: bool,
+    refresh: bool,
+) -> tuple[Release, Situation]:
+    """Give the release to be put up and what was found; the release that runs, where only this tool is newer."""
+    inventory = session.inventory
+    release = render_release(inventory, session.recipe)
+    now = situation(inventory, release, facts, secrets_changed=secrets_changed)
+    if not refresh and _only_tool_update(now, old, release):
+        session.tell("note", TOOL_UPDATE)
+        release = _as_it_runs(release, old)
+        now = situation(inventory, release, facts, secrets_changed=secrets_changed)
+    return release, knowing_previous(now, old[inventory.head.name].get("supervise.json"))
 
 
 def _only_tool_update(now: Situation, old: Mapping[str, Mapping[str, bytes]], release: Release) -> bool:
@@ -111,9 +131,7 @@ def _only_tool_update(now: Situation, old: Mapping[str, Mapping[str, bytes]], re
 def _as_it_runs(release: Release, old: Mapping[str, Mapping[str, bytes]]) -> Release:
     """Give the release that runs, from its own files."""
     files = {
-        node.rstrip(): tuple(
-            replace(release.manifest, path=path, content=content) for path, content in found.items()
-        )
+        node: tuple(replace(release.manifest, path=path, content=content) for path, content in found.items())
         for node, found in old.items()
     }
     manifest = next(file for file in next(iter(files.values())) if file.path == "manifest.json")

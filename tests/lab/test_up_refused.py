@@ -20,19 +20,28 @@ if TYPE_CHECKING:
     from .lab import Lab
 
 
+LISTEN = """\
+import socket, sys, time
+protocol, address, port = sys.argv[1:]
+taken = socket.socket(type=socket.SOCK_DGRAM if protocol == "udp" else socket.SOCK_STREAM)
+taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+taken.bind((address, int(port)))
+if protocol == "tcp":
+    taken.listen()
+time.sleep(600)
+"""
+
+
 @contextlib.contextmanager
 def listener(lab: Lab, key: str, protocol: str, address: str, port: int) -> Iterator[None]:
     """Somebody else's process of root holds the port."""
-    kind = "SOCK_DGRAM" if protocol == "udp" else "SOCK_STREAM"
-    listen = "" if protocol == "udp" else "s.listen(); "
-    program = f"import socket, time; s = socket.socket(type=socket.{kind}); s.bind(('{address}', {port})); {listen}time.sleep(600)"
-    with subprocess.Popen(command_in(lab.node(key), ["python3", "-c", program])):
+    with subprocess.Popen(command_in(lab.node(key), ["python3", "-c", LISTEN, protocol, address, str(port)])):
         look = ["ss", "-Hln", f"--{protocol}", f"sport = :{port}"]
         wait_for(f"port {port}", lambda: lab.run(key, *look), timeout_s=10)
         try:
             yield
         finally:
-            lab.run(key, "pkill", "-f", "import socket, time")
+            lab.run(key, "pkill", "-f", "import socket, sys, time")
 
 
 @pytest.fixture

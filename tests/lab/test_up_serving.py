@@ -129,6 +129,16 @@ def test_up_shows_the_phases_of_both_nodes_with_the_start_limit(pair):
     assert re.search(r"progress   spark-b: joined \(spark-a is starting-engine\)", pair.up.stderr)
 
 
+def test_up_does_the_steps_that_the_dry_run_showed_and_in_that_order(pair):
+    """
+    Promise 1 for what is done, as for the bytes. The lock is let go node by node.
+    """
+    shown = re.findall(r"^(?:Lock|Step|Unlock) \d+/\d+ (\S+): ", pair.dry_run, re.MULTILINE)
+    done = re.findall(r"  step done  (\S+) ", pair.up.stderr)
+
+    assert done == [*shown, "unlock"]
+
+
 def test_up_says_which_transport_the_ranks_use(pair):
     """
     A pair on TCP serves, but at a tenth of the speed: the log's word is shown, not assumed.
@@ -370,7 +380,7 @@ def test_a_newer_tool_leaves_a_serving_pair_alone_and_says_so(pair, newer_tool):
 
     assert (again.returncode, again.stdout.partition(":")[0]) == (0, "already serving"), again.stderr
     assert (
-        "note       a tool update is available: only run.sh or supervise.py differ; `up --refresh` puts it on"
+        "note       a tool update is available: only run.sh or the supervisor differs; `up --refresh` puts it on"
         in again.stderr
     )
     assert containers(pair.lab) == before

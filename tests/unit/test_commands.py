@@ -16,9 +16,9 @@ HEAVY = ("docker", "fabric", "jinja2", "paramiko", "pydantic", "requests", "rich
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_an_example_in_its_help(name: str) -> None:
     """The first thing that a reader of `-h` copies."""
-    shown = CliRunner().invoke(cli, [name, "-h"]).stdout
+    shown = CliRunner().invoke(cli, [name, "-h"])
 
-    assert f"Example:\n    spark-deploy {name}" in shown
+    assert f"Example:\n    spark-deploy {name}" in shown.stdout, repr(shown)
 
 
 def test_help_waits_for_no_heavy_import() -> None:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import http.server
 import json
+import threading
+from typing import TYPE_CHECKING
 
 import pytest
 
 from orchestrator.errors import StepFailedError
-from orchestrator.run.complete import texts
+from orchestrator.model.plan import Complete, Endpoint
+from orchestrator.run.complete import complete, texts
+from orchestrator.run.session import Session
+from tests.unit.examples import INVENTORY, RECIPE
+from tests.unit.fake_host import FakeHost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def chunk(**delta: str) -> str:
@@ -41,3 +51,47 @@ def test_a_broken_engine_is_no_success_though_the_stream_ends_with_done() -> Non
 def test_a_cut_stream_is_no_success() -> None:
     with pytest.raises(StepFailedError, match="ended without"):
         list(texts(iter([chunk(content="a")])))
+
+
+class Answering(http.server.BaseHTTPRequestHandler):
+    """A model called `old` behind the key `old-key`."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        known = asked["model"] == "old" and self.headers["Authorization"] == "Bearer old-key"
+        self.send_response(200 if known else 404)
+        self.end_headers()
+        self.wfile.write(
+            b'data: {"choices": [{"delta": {"content": "Hi"}}]}\n\ndata: [DONE]\n\n' if known else b"{}"
+        )
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    """Its head has that model on 127.0.0.1:8001; this run puts up another one, with another key."""
+    head = FakeHost(INVENTORY.head)
+    with http.server.HTTPServer(("127.0.0.1", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        head.services["127.0.0.1", 8001] = ("127.0.0.1", server.server_port)
+        found = {"spark-1": b"VLLM_API_KEY=old-key\n"}
+        secrets = {"VLLM_API_KEY": "new-key"}
+        yield Session(
+            INVENTORY, RECIPE, {"spark-1": head}, print, "run", secrets=secrets, secrets_found=found
+        )
+        server.shutdown()
+
+
+def test_the_release_before_is_asked_by_its_own_name_and_with_its_own_key(session: Session) -> None:
+    """On the way back the new recipe's words would call a pair broken that serves."""
+    complete(Complete(5, Endpoint("old", "127.0.0.1", 8001)), session)
+
+
+def test_an_api_that_refuses_the_connection_is_a_failed_proof(session: Session) -> None:
+    """No bug, and no traceback: the engine has just died."""
+    with pytest.raises(StepFailedError, match="no completion") as raised:
+        complete(Complete(5), session)
+
+    assert "ConnectionRefusedError" in str(raised.value.found)

@@ -18,7 +18,7 @@ from orchestrator.errors import (
     StepFailedError,
     UnreachableError,
 )
-from orchestrator.model.plan import Action, Plan, Script, Step, UploadSecrets, Watch
+from orchestrator.model.plan import Action, Complete, Plan, Script, Step, UploadSecrets, Watch
 from orchestrator.remote.host import Outcome
 from orchestrator.run.execute import carry_out
 from orchestrator.run.session import Session
@@ -118,6 +118,25 @@ def test_a_failed_step_leads_back_and_unlocks(run: Run) -> None:
     assert (raised.value.at, raised.value.found) == ("spark-2: two", "exit code 1: no such image")
 
 
+def test_a_bug_of_ours_leads_back_too(run: Run) -> None:
+    """Its traceback is shown all the same; but no pair stays half-alive because of it."""
+    run.hosts["spark-1"].answer("one", ZeroDivisionError("ours"))
+
+    with pytest.raises(ZeroDivisionError):
+        run.carry_out(plan("one", "two"))
+
+    assert run.scripts("spark-2") == ["lock", "one", "undo", "unlock"]
+
+
+def test_evidence_that_cannot_be_fetched_does_not_stop_the_way_back(run: Run) -> None:
+    run.hosts["spark-1"].answer("one", Outcome(1, "", "x"))
+
+    with pytest.raises(ZeroDivisionError):
+        carry_out(plan("one"), run.session, lambda: print(1 // 0))
+
+    assert run.scripts("spark-2") == ["lock", "one", "undo", "unlock"]
+
+
 def test_a_failed_lock_changes_nothing_and_undoes_nothing(run: Run) -> None:
     """Undoing would take down the other operator's pair."""
     run.hosts["spark-2"].answer("lock", Outcome(6, 'locked\n{"run": "x", "user": "ann"}\n', ""), once=True)
@@ -146,6 +165,7 @@ def test_what_cannot_be_undone_is_said_with_the_command_that_removes_it(run: Run
         run.carry_out(plan("one"))
 
     assert "spark-deploy down -i home.yaml" in str(raised.value)
+    assert "look at spark-1\n" in str(raised.value)
 
 
 def test_a_script_that_ran_out_of_time_says_so(run: Run) -> None:
@@ -170,6 +190,18 @@ def test_ctrl_c_ends_what_runs_and_leads_back(run: Run) -> None:
     assert raised.value.exit_code is Exit.INTERRUPTED
     assert "cancel" in run.hosts["spark-1"].calls
     assert run.scripts("spark-2") == ["lock", "one", "undo", "unlock"]
+
+
+def test_ctrl_c_while_the_lock_is_taken_lets_it_go(run: Run) -> None:
+    """Else the next run would be refused by a lock that nobody holds."""
+    run.hosts["spark-1"].answer(
+        "lock", lambda _: os.kill(os.getpid(), signal.SIGINT) or Outcome(0, "", ""), once=True
+    )
+
+    with pytest.raises(InterruptedRunError):
+        run.carry_out(plan("one"))
+
+    assert run.scripts("spark-2") == ["lock", "unlock"]
 
 
 def test_a_second_ctrl_c_stops_the_way_back(run: Run) -> None:
@@ -234,6 +266,20 @@ def test_a_pair_that_was_started_is_left_to_its_supervisors_when_a_node_is_lost(
 
     assert raised.value.exit_code is Exit.UNREACHABLE
     assert "undo" not in run.scripts("spark-1")
+
+
+def test_a_node_lost_while_the_proof_runs_is_left_to_its_supervisor(run: Run) -> None:
+    """The pair may well serve: only the proof is missing."""
+    run.session.reconnect_every_s = 0
+    run.hosts["spark-1"].answer(
+        "start", lambda _: run.hosts["spark-1"].lose(for_good=True) or Outcome(0, "", "")
+    )
+    verify = step("verify", ("spark-1",), Complete(5))
+
+    with pytest.raises(PairLeftAloneError, match="lost spark-1 after the start"):
+        run.carry_out(Plan("a plan", (step("start"), verify), undo=(step("undo"),)))
+
+    assert "undo" not in run.scripts("spark-2")
 
 
 def test_secrets_are_written_for_their_owner_alone_and_can_be_put_back(run: Run) -> None:

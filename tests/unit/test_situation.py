@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.model.plan import Complete, Script, Upload, Watch
+from orchestrator.model.plan import Complete, Endpoint, Script, Upload, Watch
 from orchestrator.planning.render import render_release
-from orchestrator.planning.situation import Standing, situation
-from orchestrator.planning.steps import plan_down, plan_up
+from orchestrator.planning.situation import Standing, knowing_previous, situation
+from orchestrator.planning.steps import COMPLETE_LIMIT_S, plan_down, plan_up
 from tests.unit.examples import INVENTORY, NOW, RECIPE, container, pair_facts, serving_facts, state
 
 RELEASE = render_release(INVENTORY, RECIPE)
@@ -88,6 +88,33 @@ def test_a_changed_secret_restarts_the_same_release_and_keeps_its_files() -> Non
     assert now.standing is Standing.BROKEN
     assert "discard" not in undo
     assert "secrets" in undo
+
+
+def test_the_way_back_waits_for_the_old_release_by_its_own_name_port_and_limit() -> None:
+    """The new recipe may call its model otherwise, and be given a minute where the old one needs forty."""
+    supervise = next(file for file in OTHER.by_node["spark-1"] if file.path == "supervise.json")
+    old = supervise.content.replace(b'"port": 8000', b'"port": 8001').replace(
+        b'"served_name": "', b'"served_name": "old-'
+    )
+    now = knowing_previous(situation(INVENTORY, RELEASE, serving_facts(OTHER)), old)
+
+    *_, ready, verify = plan_up(INVENTORY, replace(RECIPE, start_limit_s=60), RELEASE, now).undo
+    assert ready.actions[0].work == Watch("ready", RECIPE.start_limit_s)
+    assert verify.actions[0].work == Complete(COMPLETE_LIMIT_S, Endpoint("old-org/tiny", "127.0.0.1", 8001))
+
+
+def test_a_supervise_json_that_nobody_can_read_changes_nothing() -> None:
+    now = situation(INVENTORY, RELEASE, serving_facts(OTHER))
+
+    assert knowing_previous(now, b"{}") == knowing_previous(now, None) == now
+
+
+def test_a_lock_left_behind_is_removed_though_nothing_else_is_done() -> None:
+    """Attaching needs no lock; but the one of a dead run would refuse the next who does."""
+    serving = situation(INVENTORY, RELEASE, serving_facts(RELEASE))
+
+    plan = plan_up(INVENTORY, RECIPE, RELEASE, serving, break_lock=True)
+    assert ([step.name for step in plan.lock], plan.steps) == (["break-lock"], ())
 
 
 def test_nothing_is_changed_before_the_lock_is_held() -> None:
