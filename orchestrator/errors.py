@@ -46,10 +46,17 @@ class SparkDeployError(Exception):
         self.found = found
         self.wanted = wanted
         self.hint = hint
+        self.nodes: str | None = None  # what runs on the nodes now, where a run had begun to change them
 
     def __str__(self) -> str:
         """Give the lines that the terminal shows, without the leading `Error:`."""
-        details = (("at", self.at), ("found", self.found), ("wanted", self.wanted), ("hint", self.hint))
+        details = (
+            ("at", self.at),
+            ("found", self.found),
+            ("wanted", self.wanted),
+            ("hint", self.hint),
+            ("nodes", self.nodes),
+        )
         return "\n".join([self.message, *(f"  {name:<6} {text}" for name, text in details if text)])
 
 

@@ -15,6 +15,10 @@ class NodePath(str):
     def __truediv__(self, part: str) -> NodePath:
         return NodePath(f"{self.rstrip('/')}/{part}")
 
+    def expanded(self, home: str) -> NodePath:
+        """Give the same with *home* in the place of `~`."""
+        return NodePath(f"{home}/{self[2:]}") if self.startswith("~/") else self
+
     @property
     def sftp(self) -> str:
         """The same for SFTP, whose relative paths begin at home."""

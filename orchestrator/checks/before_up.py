@@ -196,9 +196,42 @@ def _name_is_free(inventory: Inventory, _: Recipe, node: Node, facts: NodeFacts)
             )
 
 
+def _container_is_of_this_inventory(
+    inventory: Inventory, _: Recipe, node: Node, facts: NodeFacts
+) -> Iterator[RefusedError]:
+    """Under another node name, or another login, its files lie elsewhere: `up` would compare with nothing."""
+    wanted = node.paths.state.expanded(facts.home) / inventory.name / node.name
+    for container in facts.of(inventory.name):
+        if container.folder and container.folder != wanted:
+            yield RefusedError(
+                f"the container on {node.name} was started under another node name, login or paths.state",
+                at=node.name,
+                found=f"node {container.node}, files in {container.folder}",
+                wanted=f"node {node.name}, files in {wanted}",
+                hint=f"spark-deploy down -i {inventory.source}   # takes it down wherever its files lie; then `up`",
+            )
+
+
+def _api_address_is_the_heads(
+    inventory: Inventory, _: Recipe, node: Node, facts: NodeFacts
+) -> Iterator[RefusedError]:
+    bind = inventory.api.bind
+    held = {address for addresses in facts.addresses.values() for address in addresses}
+    if node.role != "head" or not held or inventory.api.local != bind or bind.startswith("127."):
+        return
+    if bind[:1].isdigit() and ":" not in bind and bind not in held:
+        yield RefusedError(
+            f"{node.name} does not hold {bind}, where the API shall listen",
+            at=node.name,
+            found=", ".join(sorted(held)),
+            wanted=bind,
+            hint="correct api.bind in the inventory: 127.0.0.1, 0.0.0.0 or an address of the head",
+        )
+
+
 def _ports_are_free(inventory: Inventory, _: Recipe, node: Node, facts: NodeFacts) -> Iterator[RefusedError]:
-    if any(container.status == "running" for container in facts.of(inventory.name)):
-        return  # the listeners are our own: the running release is stopped first
+    if facts.docker.problem or any(container.status == "running" for container in facts.containers):
+        return  # the listeners are our own and are stopped first, or another deployment's, which is told above
     wanted = {("udp", inventory.ports.heartbeat): "the supervisors' heartbeat (ports.heartbeat)"}
     if node.role == "head":
         wanted["tcp", inventory.ports.ray] = "Ray (ports.ray)"
@@ -234,6 +267,8 @@ _CHECKS: tuple[Check, ...] = (
     _rdma_is_there,
     _memory_is_ours,
     _name_is_free,
+    _container_is_of_this_inventory,
+    _api_address_is_the_heads,
     _ports_are_free,
     _disk_has_room,
 )

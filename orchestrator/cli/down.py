@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from orchestrator.cli.options import inventory_option, load_pair, output_option, recipe_option
+from orchestrator.cli.options import inventory_option, load_pair, output_option, served_recipe_option
 
 
 @click.command()
 @inventory_option
-@recipe_option
+@served_recipe_option
 @click.option("--break-lock", is_flag=True, help="Take the lock over from the run that holds it.")
 @output_option
 def down(inventory: str, recipe: str, break_lock: bool, output: str) -> int:

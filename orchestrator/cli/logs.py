@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from orchestrator.cli.options import inventory_option, load_pair, recipe_option
+from orchestrator.cli.options import inventory_option, load_pair, served_recipe_option
 
 
 @click.command()
 @inventory_option
-@recipe_option
+@served_recipe_option
 @click.option("-f", "--follow", is_flag=True, help="Go on as new lines come, until Ctrl-C.")
 @click.option("--tail", type=click.IntRange(min=0), default=None, help="Only the last lines of each node.")
 @click.argument("node", required=False)

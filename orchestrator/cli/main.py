@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -23,6 +24,10 @@ COMMANDS = {
     "trust": "Trust a node's SSH host key, after showing its fingerprint.",
     "runs": "List past runs, or replay one.",
 }
+
+
+# What a write to a file says when there is no more room.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class LazyGroup(click.Group):
@@ -77,7 +82,7 @@ def _open_standard_streams() -> None:
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
-            setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: SIM115  # open to the end
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
 
 
 def _run() -> int:
@@ -89,7 +94,7 @@ def _run() -> int:
         show(error, sys.stderr)
         return int(error.exit_code)
     except click.Abort:
-        print("Aborted.", file=sys.stderr)  # noqa: T201
+        print("\nAborted: nothing was changed", file=sys.stderr)  # noqa: T201  # under the question and its ^C
         return int(Exit.INTERRUPTED)
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
@@ -97,6 +102,28 @@ def _run() -> int:
         error.show()
         return int(Exit.USAGE)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _let_stdout_go()
         return int(Exit.DONE)
+    except OSError as error:
+        # Only a write has neither name: an open, a connect say what they were about, and are bugs here.
+        if error.errno not in FULL or error.filename:
+            raise
+        return _cannot_write(error)
     return code if isinstance(code, int) else int(Exit.DONE)
+
+
+def _cannot_write(error: OSError) -> int:
+    """Say that the answer was lost: `render > FILE` on a disk that is full."""
+    from orchestrator.ui.errors import show
+
+    _let_stdout_go()
+    problem = SparkDeployError(
+        "standard output cannot be written", found=error.strerror, hint="free some space, or write elsewhere"
+    )
+    show(problem, sys.stderr)
+    return int(problem.exit_code)
+
+
+def _let_stdout_go() -> None:
+    """Point it at /dev/null, or Python complains of what is left in its buffer at exit (code 120)."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -23,6 +23,11 @@ recipe_option = click.option(
     metavar="NAME|PATH",
     help="Serve this, not the inventory's recipe: a name in recipes/ (beside it, shipped) or a file.",
 )
+served_recipe_option = click.option(
+    "--recipe",
+    metavar="NAME|PATH",
+    help="The recipe that `up` was given, where it was not the inventory's: a name in recipes/ or a file.",
+)
 output_option = click.option(
     "--output",
     type=click.Choice(["live", "plain", "json"]),
@@ -30,6 +35,14 @@ output_option = click.option(
     show_default=True,
     help="How progress is shown: live on a terminal (else plain), plain lines, or one JSON object per line.",
 )
+
+
+def warn(inventory: Inventory, recipe: Recipe) -> None:
+    """Say on standard error what is allowed, but worth a warning."""
+    from orchestrator.planning.advice import inventory_warnings, recipe_warnings
+
+    for warning in (*recipe_warnings(recipe), *inventory_warnings(inventory, recipe)):
+        click.echo(f"Warning: {warning}", err=True)
 
 
 def load_pair(inventory_path: str | None, recipe: str | None) -> tuple[Inventory, Recipe]:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import click
 
 from orchestrator.cli.options import inventory_option, load_pair, recipe_option
+
+if TYPE_CHECKING:
+    from orchestrator.model.event import Event
 
 
 @click.command()
@@ -31,8 +35,8 @@ def plan(inventory: str, recipe: str, steps: bool) -> int:
     pair = load_pair(inventory, recipe)
     secrets = resolve_secrets(*pair, os.environ)
 
-    def tell(event: object) -> None:
-        click.echo(getattr(event, "text", ""), err=True)
+    def tell(event: Event) -> None:
+        click.echo(f"{'Warning: ' if event.kind == 'warning' else ''}{event.text}", err=True)
 
     with connected(pair[0].nodes) as (hosts, error):
         session = Session(*pair, hosts, tell, "plan", secrets=secrets)

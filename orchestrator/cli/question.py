@@ -9,6 +9,15 @@ import click
 from orchestrator.errors import UsageError
 
 
+def _fitted(text: str) -> str:
+    """Fold prose; the lines of a diff stay as they are."""
+    from orchestrator.ui.printable import folded
+    from orchestrator.ui.streams import columns_of
+
+    width = columns_of(sys.stderr)
+    return "\n".join(folded(line, width) if line[:1].isalnum() else line for line in text.split("\n"))
+
+
 def confirm(text: str, question: str, *, yes: bool, machine: bool = False) -> bool:
     """
     Show *text*, ask *question*, give the answer; *yes* answers without asking.
@@ -18,7 +27,7 @@ def confirm(text: str, question: str, *, yes: bool, machine: bool = False) -> bo
         KeyboardInterrupt: the answer was Ctrl-C, or the end of the input.
     """
     if text and not machine:
-        click.echo(text, err=True)
+        click.echo(_fitted(text), err=True)
     if yes:
         return True
     if machine or not sys.stdin.isatty():
@@ -27,4 +36,5 @@ def confirm(text: str, question: str, *, yes: bool, machine: bool = False) -> bo
     try:
         return click.confirm(question, default=False, err=True)
     except click.Abort:
+        click.echo(err=True)  # the answer's ^C stands on the question's line
         raise KeyboardInterrupt from None

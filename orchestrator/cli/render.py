@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import inventory_option, load_pair, recipe_option
+from orchestrator.cli.options import inventory_option, load_pair, recipe_option, warn
 
 if TYPE_CHECKING:
     from orchestrator.model.release import Release
@@ -33,14 +33,12 @@ def render(inventory: str | None, recipe: str | None, out: Path | None) -> None:
     Example:
       spark-deploy render -i inventories/home.yaml --out /tmp/rendered
     """  # noqa: D301
-    from orchestrator.planning.advice import inventory_warnings, recipe_warnings
     from orchestrator.planning.render import render_release
     from orchestrator.ui.listing import listing, table
 
     deployment, served = load_pair(inventory, recipe)
     release = render_release(deployment, served)
-    for warning in (*recipe_warnings(served), *inventory_warnings(deployment, served)):
-        click.echo(f"Warning: {warning}", err=True)
+    warn(deployment, served)
     if out is not None:
         write(release, out)
     click.echo(listing(deployment, release) if out is None else table(deployment, release), nl=False)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from orchestrator.errors import Exit
+
 if TYPE_CHECKING:
     from orchestrator.run.history import Run
 
@@ -23,7 +25,7 @@ OUTPUT = click.option(
 @click.group(invoke_without_command=True)
 @OUTPUT
 @click.pass_context
-def runs(context: click.Context, output: str) -> None:
+def runs(context: click.Context, output: str) -> int:
     """
     List the runs of the past, the newest first.
 
@@ -43,6 +45,10 @@ def runs(context: click.Context, output: str) -> None:
         click.echo(text, nl=False)
         if not found:
             click.echo("no runs yet", err=True)
+        if any(run.closed for run in found):
+            click.echo("Some runs cannot be read: those of another user, as after a `sudo`?", err=True)
+            return Exit.FAILED
+    return Exit.DONE
 
 
 @runs.command()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import inventory_option, load_pair, recipe_option
+from orchestrator.cli.options import inventory_option, load_pair, served_recipe_option
 from orchestrator.errors import Exit
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @inventory_option
-@recipe_option
+@served_recipe_option
 @click.option(
     "--output",
     type=click.Choice(["plain", "json"]),
@@ -61,7 +61,15 @@ def _rows(inventory: Inventory, seen: Look) -> list[StatusRow]:
     from orchestrator.ui.status import StatusRow
 
     return [
-        StatusRow(node.name, node.role, fact.state, fact.container(inventory.container), None, fact.clock)
+        StatusRow(
+            node.name,
+            node.role,
+            fact.state,
+            fact.container(inventory.container),
+            None,
+            fact.clock,
+            fact.docker.problem,
+        )
         if (fact := seen.facts.get(node.name))
         else StatusRow(node.name, node.role, error=seen.unreachable.get(node.name, "unreachable"))
         for node in inventory.nodes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli.options import inventory_option
-from orchestrator.errors import Exit, UsageError
+from orchestrator.errors import Exit, InterruptedRunError, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.model.inventory import Inventory
@@ -98,4 +98,8 @@ def _confirmed(offer: Offer) -> bool:
             hint=f"compare the fingerprint, then: {trust_command(offer.settings, offer.key)}",
         )
     question = "Replace the known key by this one?" if offer.verdict.entry else "Is this its key?"
-    return click.confirm(question, default=False, err=True)
+    try:
+        return click.confirm(question, default=False, err=True)
+    except click.Abort:
+        click.echo(err=True)  # the answer's ^C stands on the question's line
+        raise InterruptedRunError(f"interrupted: nothing was written for {offer.settings.written}") from None

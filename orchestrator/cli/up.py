@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import inventory_option, load_pair, output_option, recipe_option
+from orchestrator.cli.options import inventory_option, load_pair, output_option, recipe_option, warn
 from orchestrator.errors import Exit
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def _show(inventory: Inventory, recipe: Recipe) -> int:
     from orchestrator.ui.show import show_plan
 
     release = render_release(inventory, recipe)
+    warn(inventory, recipe)
     click.echo(show_plan(plan_up(inventory, recipe, release), release, inventory), nl=False)
     return 0
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.diagnosis.known import KNOWN
+from orchestrator.diagnosis.known import HINTS, KNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -45,6 +45,13 @@ def find_cause(logs: Mapping[str, str]) -> Finding | None:
         node: [ANSI.sub("", line).rstrip() for line in text.splitlines()] for node, text in logs.items()
     }
     return _known(cleaned) or _traceback(cleaned)
+
+
+def hint_for(cause: str) -> str:
+    """Give what to do about a cause that a supervisor or a script has named; "" where we know nothing."""
+    found = next((hint for pattern, hint in HINTS if pattern.search(cause)), "")
+    finding = None if found else _known({"": [cause]})
+    return finding.hint if finding else found
 
 
 def _known(logs: Mapping[str, list[str]]) -> Finding | None:

@@ -66,11 +66,21 @@ KNOWN = (
         "no memory is left for the KV cache",
         "raise gpu-memory-utilization a little, or lower max-model-len or max-num-seqs",
     ),
+    _known(
+        r"SafetensorError: (?P<what>.+)|(?P<other>incomplete metadata, file not fully covered)",
+        "a weight file of the model is broken, as after a download that was cut: {what}{other}",
+        "download the model again on every node, whole: `hf download --force-download MODEL`, or copy its folder anew",
+    ),
     _known(r"CUDA out of memory", "the GPU's memory ran out", "lower gpu-memory-utilization or max-num-seqs"),
     _known(
         r"Address already in use",
         "a port is taken on the node",
         "`sudo ss -lntup` on the node shows by whom; or choose another port in the inventory",
+    ),
+    _known(  # Python's words; PyTorch warns of `errno: 99` in a good start, too
+        r"\[Errno 99\] (?:Cannot assign requested address|error while attempting to bind on address)",
+        "a process wants to listen at an address that the node does not hold",
+        "api.bind must be 127.0.0.1, 0.0.0.0 or an address of the head; `ip -brief address` there shows them",
     ),
     _known(
         r"vllm: error: unrecognized arguments: (?P<arguments>.+)",
@@ -101,5 +111,32 @@ KNOWN = (
         r"No working C\+\+ compiler found|InvalidCxxCompiler",
         "the image has no C++ compiler, and torch.compile needs one",
         "take an image with g++, or set env: TORCHDYNAMO_DISABLE: 1 in the recipe",
+    ),
+)
+
+
+def _hint(pattern: str, hint: str) -> tuple[re.Pattern[str], str]:
+    return re.compile(pattern), hint
+
+
+# What our own supervisor and scripts say, and what to do about it: not searched for in logs, where it may be old.
+HINTS = (
+    _hint(
+        r"transport is NET/Socket",
+        "RDMA needs /dev/infiniband on the node, memlock unlimited and fabric.hcas as `ibdev2netdev` shows them; "
+        "to serve over TCP all the same, far slower: `transport: tcp` in the inventory",
+    ),
+    _hint(
+        r"did not join (?:Ray|the Ray cluster|[\d.]+:\d+)",
+        "a firewall on the fabric? Between the fabric addresses every TCP port must be open, ports.ray first: "
+        "`sudo ufw status` and `sudo nft list ruleset` on the nodes",
+    ),
+    _hint(
+        r"(?i)permission denied.*docker",
+        "on the node: sudo usermod --append --groups docker $USER   # then log in again",
+    ),
+    _hint(
+        r"Cannot connect to the Docker daemon|Docker does not answer",
+        "on the node: sudo systemctl start docker",
     ),
 )

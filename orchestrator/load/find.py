@@ -28,23 +28,50 @@ def find_inventory(explicit: str | None, environ: Mapping[str, str], cwd: Path) 
     named = explicit or environ.get(VARIABLE)
     if named:
         path = cwd / Path(named).expanduser()
-        if not path.is_file():
-            raise FileError(
-                f"there is no inventory {path}",
-                at=None if explicit else f"${VARIABLE}",
-                wanted="a file",
-                hint=_nearest_file_hint(path),
-            )
+        if not _is_file(path):
+            raise _no_inventory(path, at=None if explicit else f"${VARIABLE}")
         return path
     for place in PLACES:
-        if (cwd / place).is_file():
+        if _is_file(cwd / place):
             return cwd / place
     raise UsageError(
         "no inventory",
         found=f"neither --inventory, ${VARIABLE}, ./{PLACES[0]} nor ./{PLACES[1]}",
         wanted="one of them",
-        hint=f"copy {assets.shipped_inventories() / 'example.yaml'} to ./{PLACES[0]} and edit it",
+        hint=_example_hint(f"./{PLACES[0]}"),
     )
+
+
+def _no_inventory(path: Path, at: str | None) -> FileError:
+    if path.is_dir():
+        return FileError(f"{path} is a folder", at=at, wanted="an inventory file", hint=_files_hint(path))
+    hint = _nearest_file_hint(path) or _example_hint(str(path))
+    return FileError(f"there is no inventory {path}", at=at, wanted="a file", hint=hint)
+
+
+def _files_hint(folder: Path) -> str:
+    """Name the files in it that may be meant."""
+    inside = sorted(str(path) for suffix in SUFFIXES for path in folder.glob(f"*{suffix}"))
+    return f"name one of its files: {', '.join(inside)}" if inside else _example_hint(str(folder / PLACES[0]))
+
+
+def _example_hint(place: str) -> str:
+    return f"copy {assets.shipped_inventories() / 'example.yaml'} to {place} and edit it"
+
+
+def _is_file(path: Path) -> bool:
+    """
+    Raises:
+        FileError: a folder on the way to it may not be looked into.
+    """
+    try:
+        return path.is_file()
+    except OSError as error:
+        raise FileError(
+            f"{path} cannot be read",
+            found=error.strerror,
+            hint=f"`namei -l {path}` shows which folder is closed",
+        ) from None
 
 
 def find_recipe(name_or_path: str, inventory_path: Path, relative_to: Path | None = None) -> Path:
@@ -59,14 +86,14 @@ def find_recipe(name_or_path: str, inventory_path: Path, relative_to: Path | Non
     if "/" in name_or_path or name_or_path.endswith(SUFFIXES):
         folder = relative_to if relative_to is not None else inventory_path.parent
         path = folder / Path(name_or_path).expanduser()
-        if path.is_file():
+        if _is_file(path):
             return path
         raise FileError(f"there is no recipe {path}", wanted="a file", hint=_nearest_file_hint(path))
     folders = (inventory_path.parent / "recipes", assets.shipped_inventories() / "recipes")
     for folder in folders:
         for suffix in SUFFIXES:
             path = folder / f"{name_or_path}{suffix}"
-            if path.is_file():
+            if _is_file(path):
                 return path
     raise _no_recipe_named(name_or_path, tuple(dict.fromkeys(folders)))
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from orchestrator.errors import FileError, SparkDeployError, one_or_many
 from orchestrator.load.document import Document, Key, path_text
+from orchestrator.load.schema import InventorySchema, RecipeSchema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -97,6 +98,12 @@ def _known_keys_hint(name: str, known: list[str]) -> str:
     return f"did you mean {match}?" if match else f"known keys: {', '.join(known)}"
 
 
+def _elsewhere(schema: type[BaseModel], key: Key) -> str:
+    """Name the other file where *key* is one of its own: transport, api and the like in a recipe."""
+    kind, other = ("inventory", InventorySchema) if schema is RecipeSchema else ("recipe", RecipeSchema)
+    return f"it belongs in the {kind}" if len(key) == 1 and key[0] in _keys(other, ()) else ""
+
+
 def _problem(schema: type[BaseModel], document: Document, detail: ErrorDetails) -> FileError:
     key: Key = detail["loc"]
     at = document.at(key)
@@ -105,7 +112,7 @@ def _problem(schema: type[BaseModel], document: Document, detail: ErrorDetails) 
         return FileError(
             f"{path_text(key)} is not a known key",
             at=at,
-            hint=_known_keys_hint(str(key[-1]), _keys(schema, key[:-1])),
+            hint=_elsewhere(schema, key) or _known_keys_hint(str(key[-1]), _keys(schema, key[:-1])),
         )
     if kind == "missing":
         return FileError(f"{path_text(key)} is missing", at=at, wanted=_MISSING.get(str(key[-1])))

@@ -23,6 +23,7 @@ class Container:
     exit_code: int
     restarts: int
     image: str  # the image's ID
+    folder: str = ""  # of this deployment on this node, as it is mounted; "" where no run/ is
 
 
 @dataclass(frozen=True)

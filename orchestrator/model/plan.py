@@ -90,11 +90,13 @@ class Plan:
     """
     Steps in order, and the steps that lead back should one of them fail.
 
-    *lock* comes first and changes nothing but the lock; *unlock* comes last whatever happened.
+    *lock* comes first and changes nothing but the lock; *unlock* comes last whatever happened. *undone* says
+    what runs after the way back.
     """
 
     title: str
     steps: tuple[Step, ...]
     undo: tuple[Step, ...] = ()
+    undone: str = ""
     lock: tuple[Step, ...] = ()
     unlock: tuple[Step, ...] = ()

@@ -69,7 +69,9 @@ def parse_state(text: str | bytes | None) -> NodeState | None:
         raise ValueError(
             f"state.json has schema {raw.get('schema') if isinstance(raw, dict) else raw!r}, wanted at most {SCHEMA}"
         )
-    return NodeState(**{f.name: _typed(f.name, f.default, raw[f.name]) for f in fields(NodeState) if f.name in raw})
+    return NodeState(
+        **{f.name: _typed(f.name, f.default, raw[f.name]) for f in fields(NodeState) if f.name in raw}
+    )
 
 
 def _typed(key: str, default: Any, value: Any) -> Any:

@@ -18,6 +18,7 @@ from orchestrator.model.facts import (
 )
 from orchestrator.model.plan import Script
 from orchestrator.model.state import parse_state
+from orchestrator.planning import environment
 from orchestrator.planning.layout import lock_folder, releases_folder, run_folder
 from orchestrator.planning.render import render_script
 from orchestrator.shell import NodePath
@@ -145,7 +146,15 @@ def _container(raw: dict[str, Any]) -> Container:
         exit_code=raw["State"].get("ExitCode", 0),
         restarts=raw.get("RestartCount", 0),
         image=raw.get("Image", ""),
+        folder=_mounted_folder(raw),
     )
+
+
+def _mounted_folder(raw: dict[str, Any]) -> str:
+    sources = [
+        mount["Source"] for mount in raw.get("Mounts", []) if mount.get("Destination") == environment.RUN
+    ]
+    return sources[0].rpartition("/")[0] if sources else ""
 
 
 def _addresses(links: list[dict[str, Any]]) -> dict[str, tuple[str, ...]]:
@@ -196,8 +205,13 @@ def _lock(lines: list[str]) -> LockFacts:
     if not lines:
         return LockFacts()
     holder = _json(lines[1:], {})
-    known = {f.name for f in fields(LockFacts)} - {"held"}
-    return LockFacts(held=True, **{key: value for key, value in holder.items() if key in known})
+    if not isinstance(holder, dict):
+        return LockFacts(held=True)
+    kinds = {f.name: (int, float) if f.name == "since" else type(f.default) for f in fields(LockFacts)}
+    known: dict[str, Any] = {
+        key: value for key, value in holder.items() if isinstance(value, kinds.get(key, ()))
+    }
+    return LockFacts(**{**known, "held": True})
 
 
 def _first_number(lines: list[str]) -> int:

@@ -28,6 +28,7 @@ class Standing(Enum):
     SERVING = "this release serves"
     COMING = "this release is on its way"
     BROKEN = "this release is there, but does not serve"
+    SECRETS = "this release is there, with other secrets"
     OTHER = "another release is there"
 
 
@@ -36,8 +37,8 @@ class Situation:
     """
     *why* says in one line what was seen.
 
-    *previous* is the id12 that every node runs, "" when they run none or differ; *previous_served* says
-    whether it served. *running* gives each node's id12, "none" where no container was found.
+    *previous* is the id12 that every node runs and could start again, "" when they run none or differ;
+    *previous_served* says whether it served. *running* gives each node's id12, "none" where no container was found.
     *endpoint* and *start_limit_s* are the previous release's own, where its files could be read.
     """
 
@@ -61,6 +62,8 @@ def situation(
     containers = {node.name: facts[node.name].container(name) for node in inventory.nodes}
     running = {node: container.release if container else "none" for node, container in containers.items()}
     found = set(running.values())
+    if renamed := _renamed(inventory, facts):
+        return Situation(Standing.OTHER, renamed, running=running)
     if found == {"none"}:
         return Situation(Standing.ABSENT, "no container of this deployment", running=running)
     if found == {"none", release.id12}:  # an `up` that was killed while it started them
@@ -69,18 +72,37 @@ def situation(
     previous = found.pop() if len(found) == 1 else ""
     served = bool(previous) and not _why_not_serving(inventory, previous, facts)
     if previous != release.id12:
-        what = ", ".join(sorted(set(running.values()) - {"none"}))
-        return Situation(Standing.OTHER, f"release {what} is on the nodes", previous, served, running)
+        return _another(previous, facts, running, served=served)
     if edited := _edited(inventory, release, facts):
         return Situation(Standing.BROKEN, f"{edited} was changed on the node", running=running)
     if secrets_changed:
-        return Situation(Standing.BROKEN, "a secret changed", previous, served, running)
+        return Situation(Standing.SECRETS, "a secret changed", previous, served, running)
     why = _why_not_serving(inventory, previous, facts)
-    if not why:
-        return Situation(Standing.SERVING, "serving", previous, served, running)
-    if why == _ON_ITS_WAY:
-        return Situation(Standing.COMING, _phases(inventory, facts), previous, served, running)
-    return Situation(Standing.BROKEN, why, running=running)
+    if why not in ("", _ON_ITS_WAY):
+        return Situation(Standing.BROKEN, why, running=running)
+    now = Situation(Standing.SERVING, "serving", previous, served, running)
+    return replace(now, standing=Standing.COMING, why=_phases(inventory, facts)) if why else now
+
+
+def _another(
+    previous: str, facts: Mapping[str, NodeFacts], running: Mapping[str, str], *, served: bool
+) -> Situation:
+    """Give the situation before a replacing `up`; a release whose files are gone cannot be started again."""
+    why = f"release {', '.join(sorted(set(running.values()) - {'none'}))} is on the nodes"
+    damaged = [node for node, fact in facts.items() if "run.sh" not in fact.releases.get(previous, {})]
+    if previous and damaged:
+        why = f"{why}, its files are not whole on {', '.join(damaged)}"
+        return Situation(Standing.OTHER, why, running=running)
+    return Situation(Standing.OTHER, why, previous, served, running)
+
+
+def _renamed(inventory: Inventory, facts: Mapping[str, NodeFacts]) -> str:
+    found = [(node, one.name) for node in facts for one in facts[node].of(inventory.name)]
+    return ", ".join(
+        f"{node}: its container has another name, {name}"
+        for node, name in found
+        if name != inventory.container
+    )
 
 
 def knowing_previous(now: Situation, supervise_json: bytes | None) -> Situation:

@@ -56,6 +56,7 @@ def plan_up(
     return Plan(
         f"serve release {release.id12} of {inventory.name}",
         steps,
+        undone=_undone(situation),
         undo=_undo(scripts, recipe, situation),
         lock=scripts.lock(situation.found, break_lock=break_lock),
         unlock=(scripts.unlock(),),
@@ -90,6 +91,12 @@ def _watch(inventory: Inventory, recipe: Recipe, before: Situation = FRESH) -> t
         Step("ready", "load the model", (Action(head, f"ready within {ready_s:.0f} s", ready),)),
         Step("verify", "prove that it serves", (Action(head, "stream one completion", completion),)),
     )
+
+
+def _undone(situation: Situation) -> str:
+    if not situation.previous:
+        return "nothing of this deployment is on them"
+    return f"release {situation.previous} {'serves again' if situation.previous_served else 'is back, as it was'}"
 
 
 def _undo(scripts: _Scripts, recipe: Recipe, situation: Situation) -> tuple[Step, ...]:
@@ -149,7 +156,9 @@ class _Scripts:
 
     def stop(self, title: str) -> Step:
         return self._step(
-            "stop", title, lambda node: self._script("stop", node, DOCKER_LIMIT_S, deployment=self.inventory.name)
+            "stop",
+            title,
+            lambda node: self._script("stop", node, DOCKER_LIMIT_S, deployment=self.inventory.name),
         )
 
     def stage(self, situation: Situation) -> tuple[Step, ...]:
@@ -214,7 +223,6 @@ class _Scripts:
                 deployment=self.inventory.name,
                 node_folder=layout.node_folder(self.inventory, node),
                 run_folder=layout.run_folder(self.inventory, node),
-                deployment_folder=node.paths.state / self.inventory.name,
             )
 
         return self._step("remove", "remove container and files", script)

@@ -99,14 +99,35 @@ def _plain_name(settings: SshSettings) -> str:
 
 
 def read(files: Iterable[Path]) -> tuple[Entry, ...]:
-    """All entries of all files; a file that is missing or a line that is malformed says nothing."""
+    """All entries of all files; a file that is missing or unreadable, a malformed line say nothing."""
     return tuple(
         entry
         for file in files
-        if file.is_file() and os.access(file, os.R_OK)
-        for number, line in enumerate(file.read_text(errors="replace").splitlines(), start=1)
+        for number, line in enumerate(_lines(file), start=1)
         if (entry := parse_line(line, file, number))
     )
+
+
+def unreadable(files: Iterable[Path]) -> tuple[Path, ...]:
+    """Give those that we may not read: they may well know the key."""
+    return tuple(file for file in files if _refused(file))
+
+
+def _refused(file: Path) -> bool:
+    try:
+        file.open("rb").close()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
 
 
 def parse_line(line: str, file: Path, number: int) -> Entry | None:

@@ -142,7 +142,7 @@ def refused(settings: SshSettings, strategy: StrictAuth, failure: AuthFailure) -
         f"{_who(settings)} is not let in",
         found="; ".join(said) or nothing,
         wanted="a key of the agent or a key file without passphrase; passwords are never asked for",
-        hint=_way_in(settings, locked, hung_up=hung_up),
+        hint=_way_in(settings, locked, hung_up=hung_up) if said else _first_key(settings),
     )
 
 
@@ -166,6 +166,11 @@ def _way_in(settings: SshSettings, locked: Sequence[Path], *, hung_up: bool) -> 
     if hung_up:  # sshd ends the connection after MaxAuthTries, 6 by default
         return "name the right key in ssh_config: `IdentityFile …` and `IdentitiesOnly yes`"
     return f"ssh-copy-id {_copy_target(settings)}"
+
+
+def _first_key(settings: SshSettings) -> str:
+    name = f"ssh-keygen -t ed25519, then ssh-copy-id {_copy_target(settings)}"
+    return f"{name}; or, if the key has another name, `IdentityFile …` in ~/.ssh/config"
 
 
 def _copy_target(settings: SshSettings) -> str:

@@ -63,7 +63,7 @@ class SshEnvironment:
         if self.config is not None or self.home == self.passwd_home:
             return self.config
         candidates = (self.home / ".ssh" / "config", self.system_config)
-        return next((file for file in candidates if file.is_file()), Path(os.devnull))
+        return next((file for file in candidates if _is_there(file)), Path(os.devnull))
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,18 @@ class SshSettings:
     def address(self) -> str:
         host = f"[{self.hostname}]" if ":" in self.hostname else self.hostname
         return f"{host}:{self.port}"
+
+
+def _is_there(file: Path) -> bool:
+    """Raises FileError: its folder may not be looked into, as ~/.ssh after a `sudo` that made it root's."""
+    try:
+        return file.is_file()
+    except OSError as error:
+        raise FileError(
+            f"{file} cannot be read",
+            found=error.strerror,
+            hint=f"`ls -ld {file.parent}` shows whose it is; after a `sudo` it may be root's",
+        ) from error
 
 
 def parse_destination(written: str) -> Destination:

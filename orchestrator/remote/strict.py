@@ -79,6 +79,15 @@ def _unknown(settings: SshSettings, key: HostKey, _: Verdict, where: str) -> Unr
         " (its @cert-authority line does not help: paramiko checks no host certificates)" if authority else ""
     )
     files = ", ".join(map(str, settings.known_hosts_files)) or "any known_hosts file"
+    closed = ", ".join(map(str, known_hosts.unreadable(settings.known_hosts_files)))
+    if closed:
+        return UnreachableError(
+            f"the host key of {settings.written} cannot be checked: {closed} cannot be read",
+            at=where,
+            found=f"{key}; Permission denied",
+            wanted=f"a line for {settings.known_hosts_name} in {files}, readable for you",
+            hint=f"`ls -l {closed}` shows whose it is; after a `sudo` it may be root's: sudo chown $USER {closed}",
+        )
     return UnreachableError(
         f"the host key of {settings.written} is not known",
         at=where,

@@ -96,7 +96,10 @@ def record(offer: Offer) -> tuple[Path, tuple[str, ...]]:
         )
     except OSError as error:
         raise StepFailedError(
-            f"the key of {settings.written} cannot be written down", at=error.filename, found=error.strerror
+            f"the key of {settings.written} cannot be written down",
+            at=error.filename,
+            found=error.strerror,
+            hint=f"`ls -l {error.filename or files[0]}` shows whose it is; after a `sudo` it may be root's",
         ) from error
     return files[0], _still_other(offer)
 

@@ -82,11 +82,19 @@ def _undo(plan: Plan, session: Session, cause: Exception) -> None:
             _run_steps((step,), session)
         except SparkDeployError as error:
             problems.append(error)
-            if session.interrupts:
+            if session.interrupts or _taken_over(error):
                 break
+    if problems and _taken_over(problems[-1]) and isinstance(cause, SparkDeployError):
+        raise ManyError((cause, problems[-1])) from cause
     if problems:
         left = _what_is_left(session, problems)
         raise ManyError((cause, left) if isinstance(cause, SparkDeployError) else (left,)) from cause
+    if isinstance(cause, SparkDeployError):
+        cause.nodes = plan.undone
+
+
+def _taken_over(error: SparkDeployError) -> bool:
+    return any(isinstance(each, LockedError) for each in getattr(error, "errors", (error,)))
 
 
 def _what_is_left(session: Session, problems: list[SparkDeployError]) -> SparkDeployError:
@@ -223,6 +231,11 @@ def _run_script(work: Script, host: Host, session: Session) -> None:
         raise LockedError(
             f"{host.node.name} is locked: {describe_holder(parse_holder(rest), session.now())}",
             hint="wait for it, or take the lock over with --break-lock",
+        )
+    if first == "taken":
+        raise LockedError(
+            f"another run has taken over the lock on {host.node.name}: nothing more was changed there",
+            hint="spark-deploy status   # what runs now",
         )
     if first == "changed":
         raise StepFailedError(

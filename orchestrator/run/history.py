@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.errors import Exit, UsageError
+from orchestrator.errors import Exit, SparkDeployError, UsageError
 from orchestrator.model.event import from_mapping
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Run:
     version: str = ""
     argv: tuple[str, ...] = ()
     events: tuple[Event, ...] = field(default=(), repr=False)
+    closed: str = ""  # why it cannot be read, e.g. another user's
 
     @property
     def exit_code(self) -> int | None:
@@ -56,6 +58,8 @@ class Run:
     @property
     def outcome(self) -> str:
         code = self.exit_code
+        if self.closed:
+            return "cannot be read"
         return "unfinished" if code is None else _OUTCOMES.get(code, f"exit code {code}")
 
     @property
@@ -71,13 +75,26 @@ class Run:
 def runs_folder(environ: Mapping[str, str]) -> Path:
     """Give $XDG_STATE_HOME/spark-deploy/runs; the XDG specification ignores a value that is not absolute."""
     given = environ.get("XDG_STATE_HOME", "")
-    home = environ.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - Path.home() may raise
+    home = environ.get("HOME") or _passwd_home()
     state = Path(given) if given.startswith("/") else Path(home, ".local", "state")
     return state / "spark-deploy" / "runs"
 
 
+def _passwd_home() -> str:
+    """What ssh takes, too, where HOME is empty: os.path.expanduser() makes / of that."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:  # a container's user without a line in passwd
+        return "/"
+
+
 def list_runs(environ: Mapping[str, str]) -> tuple[Run, ...]:
-    """Give all runs, the newest first."""
+    """
+    Give all runs, the newest first.
+
+    Raises:
+        SparkDeployError: their folder cannot be read.
+    """
     return tuple(_read(folder) for folder in sorted(_folders(environ), reverse=True))
 
 
@@ -87,10 +104,13 @@ def load_run(environ: Mapping[str, str], run_id: str) -> Run:
 
     Raises:
         UsageError: no run, or more than one, has such an id.
+        SparkDeployError: it cannot be read.
     """
     folders = sorted(_folders(environ))
     fitting = [folder for folder in folders if run_id and folder.name.startswith(run_id)]
     matching = folders[-1:] if run_id == "last" else fitting
+    if not folders:
+        raise UsageError("there are no runs yet", at=str(runs_folder(environ)))
     if not matching:
         hint = "`spark-deploy runs` lists them"
         raise UsageError(f"no run has an id that begins with {run_id!r}", hint=hint)
@@ -100,14 +120,24 @@ def load_run(environ: Mapping[str, str], run_id: str) -> Run:
             found=", ".join(folder.name for folder in matching[:5]) + (", …" if len(matching) > 5 else ""),
             hint="give more of the id",
         )
-    return _read(matching[0])
+    found = _read(matching[0])
+    if found.closed:
+        raise _closed(found.folder, found.closed)
+    return found
 
 
 def _folders(environ: Mapping[str, str]) -> list[Path]:
     try:
         return [folder for folder in runs_folder(environ).iterdir() if RUN_ID.fullmatch(folder.name)]
-    except OSError:
+    except FileNotFoundError:
         return []
+    except OSError as error:
+        raise _closed(runs_folder(environ), error.strerror or "") from None
+
+
+def _closed(folder: Path, why: str) -> SparkDeployError:
+    hint = f"`ls -ld {folder}` shows whose it is: a run by `sudo`?"
+    return SparkDeployError(f"{folder} cannot be read", found=why, hint=hint)
 
 
 def _read(folder: Path) -> Run:
@@ -115,11 +145,23 @@ def _read(folder: Path) -> Run:
     return Run(
         id=folder.name,
         folder=folder,
+        closed=_why_closed(folder),
         at=info["at"] if isinstance(info.get("at"), (int, float)) else 0,
         events=tuple(_events(folder)),
         argv=tuple(str(word) for word in info.get("argv") or ()),
         **{name: str(info.get(name, "")) for name in ("command", "deployment", "release", "version")},
     )
+
+
+def _why_closed(folder: Path) -> str:
+    """Give "" where the run may be read; a torn one has no run.json."""
+    try:
+        (folder / "run.json").open("rb").close()
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    return ""
 
 
 def _info(folder: Path) -> dict[str, Any]:

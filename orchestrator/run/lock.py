@@ -42,7 +42,8 @@ def describe_holder(found: Mapping[str, Any], now: float) -> str:
     """Give e.g. `ann on laptop (pid 4711), since 12 min`."""
     if not found.get("run"):
         return "by a run that left no name"
-    age_s = max(0, now - float(found.get("since", now)))
+    since = found.get("since")
+    age_s = max(0, now - since) if isinstance(since, int | float) else 0
     age = (
         f"{age_s:.0f} s"
         if age_s < 90

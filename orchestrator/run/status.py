@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Look:
-    """*facts* of the nodes that answer, *unreachable* says why for the others."""
+    """*facts* of the nodes that answer, *unreachable* says why for the others, and on a second line what to do."""
 
     facts: Mapping[str, NodeFacts]
     unreachable: Mapping[str, str]
@@ -45,4 +45,5 @@ def _reasons(inventory: Inventory, error: SparkDeployError | None) -> dict[str, 
 
 
 def _in_words(error: SparkDeployError) -> str:
-    return f"{error.message} ({error.found})" if error.found else error.message
+    said = f"{error.message} ({error.found})" if error.found else error.message
+    return f"{said}\n{error.hint}" if error.hint else said

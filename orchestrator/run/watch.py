@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from orchestrator.checks.progress import ContainerLife, describe, judge
+from orchestrator.diagnosis.cause import hint_for
 from orchestrator.errors import PairLeftAloneError, StepFailedError, UnreachableError
 from orchestrator.model.state import NodeState, parse_state
 from orchestrator.planning import layout
@@ -32,15 +33,18 @@ def watch(work: Watch, session: Session) -> None:
     Return when all nodes are where *work* wants them.
 
     Raises:
-        StepFailedError: a supervisor gave up, a container died, or the limit ran out; names node and cause.
+        StepFailedError: a supervisor gave up, a container died, another run put another release there, or the
+            limit ran out; names node and cause.
         PairLeftAloneError: a node was lost and did not come back.
     """
     began, looked = session.clock(), session.clock()
     lives: dict[str, ContainerLife] = {}
     told: dict[str, str] = {}
+    releases: dict[str, str] = {}
     while not session.interrupted.is_set():
         elapsed_s = session.clock() - began
         states = {name: _state(host, session) for name, host in session.hosts.items()}
+        _refuse_another(states, releases)
         _tell(states, told, session, elapsed_s=elapsed_s, limit_s=work.limit_s)
         if session.clock() - looked > LOOK_AT_CONTAINER_EVERY_S or elapsed_s > work.limit_s:
             looked = session.clock()
@@ -52,8 +56,15 @@ def watch(work: Watch, session: Session) -> None:
             _tell_transport(work, session, states)
             return
         if verdict.outcome == "failed":
-            raise StepFailedError(verdict.cause, at=verdict.node)
+            raise StepFailedError(verdict.cause, at=verdict.node, hint=hint_for(verdict.cause) or None)
         session.interrupted.wait(POLL_S)
+
+
+def _refuse_another(states: dict[str, NodeState | None], seen: dict[str, str]) -> None:
+    """Raise StepFailedError where a node's release is not the one *seen* first: what serves now is not ours."""
+    for name, state in states.items():
+        if state and state.release and state.release != seen.setdefault(name, state.release):
+            raise StepFailedError("another run has put another release there", at=name, found=state.release)
 
 
 def _state(host: Host, session: Session) -> NodeState | None:

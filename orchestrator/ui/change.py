@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 def difference(prepared: Prepared) -> str:
     """Give what would change, in words and as a diff; "" where nothing that is alive would be stopped."""
     now = prepared.situation
-    replaces = now.standing is Standing.OTHER or (now.standing is Standing.BROKEN and bool(now.previous))
-    if not replaces:
+    if now.standing not in (Standing.OTHER, Standing.SECRETS):
         return ""
     secrets = [f"secret {name} changed" for name in prepared.changed_secrets if name != TOKEN]
-    back = "It is stopped first: memory and port are its own. Should the new one fail, it is started again."
+    back = "it is started again" if now.previous else "nothing is left running: it cannot be started again"
+    first = f"What runs is stopped first: memory and port are its own. Should the new one fail, {back}."
     return "\n".join(
-        [show_release_diff(prepared.old_files, prepared.release), *secrets, f"{now.why}. {back}"]
+        [show_release_diff(prepared.old_files, prepared.release), *secrets, f"{now.why}. {first}"]
     ).strip()

@@ -7,18 +7,28 @@ from typing import TYPE_CHECKING, TextIO
 
 from orchestrator.errors import ManyError, SparkDeployError
 from orchestrator.model.event import Event
-from orchestrator.ui.printable import printable
-from orchestrator.ui.streams import coloured, write
+from orchestrator.ui.printable import folded, printable
+from orchestrator.ui.streams import coloured, columns_of, write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+INDENT = " " * 9  # under what follows `  found  `
 
 
 def show(error: SparkDeployError, stream: TextIO, environ: Mapping[str, str] = os.environ) -> None:
     """Print `Error: …` and its at/found/wanted/hint lines; several errors one after the other."""
     red, plain = ("\x1b[1;31m", "\x1b[0m") if coloured(stream, environ) else ("", "")
+    width = columns_of(stream)
     for each in _flat(error):
-        write(stream, f"{red}Error:{plain} {printable(str(each))}\n")
+        first, *details = (_fitted(line, width) for line in f"Error: {printable(str(each))}".split("\n"))
+        first = first.replace("Error:", f"{red}Error:{plain}", 1)
+        write(stream, "\n".join([first, *details]) + "\n")
+
+
+def _fitted(line: str, width: int) -> str:
+    """Fold prose; a hint may be a command, which is copied whole only from a line of its own."""
+    return line if line.startswith("  hint ") else folded(line, width, INDENT)
 
 
 def event(error: SparkDeployError, at: float) -> Event:

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
     from orchestrator.model.event import Event, Sink
 
-
+# A terminal echoes ^C where the cursor stands, at the end of the last line: in a line that is full it would wrap, and
+# the lines that are drawn next would begin one too low.
+ECHO_WIDTH = 7
 _LASTING = {
     "started": ("", "bold"),
     "action-failed": ("✗", "bold red"),
@@ -93,13 +95,16 @@ class Screen:
         self._rows = {}
 
     def __rich__(self) -> RenderableType:
-        grid = Table.grid(padding=(0, 2, 0, 0), expand=True)
+        grid = Table.grid(padding=(0, 2, 0, 0))
+        grid.width = max(self._console.width - ECHO_WIDTH, 20)
         grid.add_column(no_wrap=True)
         grid.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         grid.add_column(no_wrap=True, justify="right")
         for node, row in list(self._rows.items()):
             grid.add_row(Text(f"  {node}", "bold"), Text(row.text, row.style), Text(self._time(row), "dim"))
-        self._spinner.update(text=Text(f"{self._step.text}  {self._time(self._step)}"))
+        text = Text(f"{self._step.text}  {self._time(self._step)}")
+        text.truncate(grid.width - 2, overflow="ellipsis")
+        self._spinner.update(text=text)
         return Group(self._spinner, grid)
 
     def _told(self, event: Event) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -32,6 +33,16 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """Give the same on one line, blank lines left out."""
     return " | ".join(line.strip() for line in printable(text).split("\n") if line.strip())
+
+
+def folded(line: str, width: int, indent: str = "") -> str:
+    """Give *line* broken at blanks, further lines behind *indent*: a terminal would break within words."""
+    if len(line) <= width:
+        return line
+    pieces = textwrap.wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(pieces)
 
 
 def visible(text: str) -> str:

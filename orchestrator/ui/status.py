@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from orchestrator.diagnosis.cause import hint_for
 from orchestrator.planning.situation import STALE_S
 from orchestrator.ui.jsonl import to_line
-from orchestrator.ui.printable import columns, duration, one_line
+from orchestrator.ui.printable import columns, duration, one_line, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -63,8 +64,9 @@ class StatusRow:
     role: str
     state: NodeState | None = None
     container: Container | None = None
-    error: str | None = None  # why the node cannot be reached
+    error: str | None = None  # why the node cannot be reached; further lines: what to do
     clock: float = 0
+    docker_problem: str = ""  # Docker's own complaint: whether a container runs is then unknown
 
 
 def serving(rows: Sequence[StatusRow]) -> bool:
@@ -105,6 +107,9 @@ def explain(row: StatusRow) -> str:
     word = _word(row)
     if row.error is not None:
         return f"cannot be reached: {one_line(row.error)}"
+    if row.docker_problem:
+        says = f"; its supervisor says: {row.state.phase}" if row.state else ""
+        return f"Docker cannot be asked: {one_line(row.docker_problem)}{says}"
     if row.container is None:
         return "no container of this deployment; `spark-deploy up` starts one"
     if word in CONTAINERS:
@@ -134,6 +139,8 @@ def _word(row: StatusRow) -> str:
     """Give the phase, or what outweighs it."""
     if row.error is not None:
         return "unreachable"
+    if row.docker_problem:
+        return "unknown"
     if row.container is None:
         return "no container"
     if row.container.status != "running":
@@ -159,7 +166,14 @@ def _cells(row: StatusRow) -> tuple[str, ...]:
 def _words(row: StatusRow) -> Iterator[str]:
     if _word(row) == "serving" and row.state and not row.state.cause:
         return
+    if row.error is not None:
+        why, *remedies = printable(row.error).splitlines() or [""]
+        yield f"{row.node}: cannot be reached: {why}"
+        yield from (f"  hint {line.strip()}" for line in remedies)
+        return
     yield f"{row.node}: {explain(row)}"
+    if row.state and _word(row) in _ENDED and (hint := hint_for(row.state.cause)):
+        yield f"  hint {hint}"
     if row.state and row.state.last_lines and _word(row) in _ENDED:
         yield "  the engine's last lines:"
         yield from (f"    {line}" for line in map(one_line, row.state.last_lines) if line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import sys
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -16,6 +17,13 @@ def terminal(stream: TextIO, environ: Mapping[str, str]) -> bool:
     with contextlib.suppress(ValueError):  # closed
         return stream.isatty() and environ.get("TERM", "") not in ("dumb", "unknown")
     return False
+
+
+def columns_of(stream: TextIO) -> int:
+    """How many characters a line of the terminal holds; without limit where *stream* is none."""
+    with contextlib.suppress(OSError, ValueError):
+        return os.get_terminal_size(stream.fileno()).columns or sys.maxsize
+    return sys.maxsize
 
 
 def coloured(stream: TextIO, environ: Mapping[str, str]) -> bool:

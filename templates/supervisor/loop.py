@@ -120,7 +120,8 @@ class Supervisor:
 
     def _read_files(self) -> None:
         self._desired = parse_desired(self.folders.read("desired"))
-        self._secrets = parse_secrets(self.folders.read("secrets.env"))
+        # once read, they stay: a pair that serves does not end because somebody deleted the file
+        self._secrets = parse_secrets(self.folders.read("secrets.env")) or self._secrets
         self.heartbeat.token = self._secrets.get("SPARK_DEPLOY_TOKEN", "").encode()
         self.children.secrets = tuple(value for value in self._secrets.values() if len(value) >= 8)
 

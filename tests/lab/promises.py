@@ -18,6 +18,9 @@ FOLDERS = f"""for folder in {OP_STATE} /root/.spark-deploy; do
   mountpoint --quiet $folder || ls -d $folder 2>/dev/null
   find $folder -mindepth 1 2>/dev/null
 done; true"""
+NOTHING_LEFT = (
+    "  nodes  nothing of this deployment is on them\n"  # how the error of a run that was undone ends
+)
 STREAM_END = "data: [DONE]"
 
 

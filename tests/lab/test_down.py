@@ -143,3 +143,19 @@ def test_down_leaves_another_deployment_alone(lab, inventory, spark_deploy):
 
     assert done.returncode == 0
     assert lab.containers("b") == ["spark-deploy-other"]
+
+
+def test_down_removes_a_container_that_was_renamed_and_leaves_a_foreign_one(lab, inventory, spark_deploy):
+    """
+    Whose a container is stands in its label, not in its name.
+    """
+    inventory()
+    spark_deploy("up")
+    lab.docker("b", "rename", CONTAINER, "renamed")
+    lab.docker("b", "create", "--name", CONTAINER, "lab/vllm:stub", "true")
+
+    done = spark_deploy("down")
+
+    assert done.returncode == 0
+    assert lab.containers("b") == [CONTAINER]
+    assert_as_before(lab, "a")

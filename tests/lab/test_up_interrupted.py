@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .promises import assert_as_before, errors, locks
+from .promises import NOTHING_LEFT, assert_as_before, errors, locks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +55,7 @@ def test_ctrl_c_in_the_proof_leads_back(lab, inventory, admin_home):
         up.interrupt()
         code = up.wait()
 
-    assert (code, errors(up)) == (130, "Error: interrupted\n  at     prove that it serves\n")
+    assert (code, errors(up)) == (130, f"Error: interrupted\n  at     prove that it serves\n{NOTHING_LEFT}")
     assert_as_before(lab)
 
 
@@ -86,7 +86,7 @@ def test_sigterm_is_taken_like_ctrl_c(lab, inventory, admin_home):
         up.process.terminate()
         code = up.wait()
 
-    assert (code, errors(up)) == (130, "Error: interrupted\n  at     load the model\n")
+    assert (code, errors(up)) == (130, f"Error: interrupted\n  at     load the model\n{NOTHING_LEFT}")
     assert_as_before(lab)
 
 

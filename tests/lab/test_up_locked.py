@@ -133,3 +133,20 @@ def test_another_machine_attaches_with_break_lock(lab, inventory, admin_home, sp
     assert "  step       start: " not in done.stderr
     assert len(set(releases(lab).values())) == 1
     assert_serves(lab)
+
+
+def test_a_run_whose_lock_was_broken_leaves_the_other_run_s_pair_alone(lab, inventory, admin_home):
+    """
+    Neither its success nor its way back is its own any more: it must not take down what now serves.
+    """
+    inventory(recipe=SLOW)
+    other = inventory(file="other.yaml", recipe_name="other", recipe={"vllm": {"max-model-len": 2048}})
+    with admin_home.background_spark_deploy("up") as first:
+        first.wait_for_text("weights 1/7")
+        second = admin_home.spark_deploy("up", "-i", other, "--yes", "--break-lock")
+        code = first.wait()
+
+    assert (second.returncode, code) == (0, 6)
+    assert errors(first).startswith("Error: another run has put another release there\n")
+    assert "another run has taken over the lock on spark-a: nothing more was changed there" in errors(first)
+    assert_serves(lab)

@@ -120,6 +120,19 @@ def test_without_any_key_the_files_that_we_looked_for_are_named(
     assert refusal(client).found == f"no key: no agent, and none of {tmp_path / 'none'}"
 
 
+def test_without_any_key_the_first_thing_to_do_is_to_make_one(
+    client: Client, sshd: Sshd, tmp_path: Path
+) -> None:
+    """ssh-copy-id alone has nothing to copy; or the key has a name that ssh does not try."""
+    client.configure(section(client, sshd, tmp_path / "none"))
+    client.know(sshd)
+
+    assert refusal(client).hint == (
+        "ssh-keygen -t ed25519, then ssh-copy-id spark-1; "
+        "or, if the key has another name, `IdentityFile …` in ~/.ssh/config"
+    )
+
+
 def test_a_file_that_is_no_key_is_named(client: Client, sshd: Sshd, tmp_path: Path) -> None:
     (tmp_path / "odd").write_text("not a key")
     client.configure(section(client, sshd, tmp_path / "odd"))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner
 
-from orchestrator.cli.trust import trust
+from orchestrator.cli.main import cli
 from orchestrator.errors import Exit, SparkDeployError, UnreachableError, UsageError
 from orchestrator.remote.known_hosts import hashed
 from tests.remote.conftest import keygen, node, open_hosts, public
@@ -43,7 +43,7 @@ def run(client: Client, monkeypatch: pytest.MonkeyPatch):
 
     def call(*arguments: str) -> str:
         environ = {"HOME": str(client.home), "SSH_AUTH_SOCK": "", "SPARK_DEPLOY_INVENTORY": ""}
-        result = CliRunner().invoke(trust, arguments, env=environ, standalone_mode=False)
+        result = CliRunner().invoke(cli, ["trust", *arguments], env=environ, standalone_mode=False)
         if result.exception:
             raise result.exception
         assert result.return_value == Exit.DONE
@@ -243,6 +243,18 @@ def test_a_no_writes_nothing(client: Client, sshd: Sshd) -> None:
 
     assert code == Exit.FAILED
     assert not client.known_hosts.exists()
+
+
+def test_the_end_of_the_input_at_the_question_says_that_nothing_was_written(
+    client: Client, sshd: Sshd
+) -> None:
+    """On a line of its own: it was `[y/N]: Aborted.`"""
+    client.configure(client.host("spark-1", sshd))
+
+    code, said = at_a_terminal(client, "\x04", "spark-1")
+
+    assert code == Exit.INTERRUPTED
+    assert said.endswith("\n\x1b[1;31mError:\x1b[0m interrupted: nothing was written for spark-1\r\n")
 
 
 def test_before_a_known_key_is_replaced_both_are_shown(client: Client, sshd: Sshd, tmp_path: Path) -> None:

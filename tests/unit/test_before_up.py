@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator.checks.before_up import refusals
 from orchestrator.model.facts import DockerFacts, ImageFacts, Listener, ModelFacts
+from orchestrator.model.inventory import Api
 from tests.unit.examples import INVENTORY, RECIPE, container, facts, pair_facts
 
 WEIGHTS = ("model-1.safetensors", "model-2.safetensors")
@@ -50,6 +51,11 @@ def test_a_healthy_pair_is_not_refused() -> None:
             {"containers": (container("x", "spark-deploy-lab", deployment="lab"),)},
             "deployment lab runs on",
             "spark-deploy down",
+        ),
+        (
+            {"containers": (container("", deployment=""),)},
+            "the container spark-deploy-home on spark-1 is not of this deployment, and stays",
+            "docker rename spark-deploy-home",
         ),
         (
             {"listeners": (Listener("tcp", "0.0.0.0", 8000, "nginx"),)},
@@ -112,3 +118,35 @@ def test_a_stopped_container_of_another_deployment_holds_no_memory() -> None:
         refusals(INVENTORY, RECIPE, {n.name: facts(n.rank, containers=(stopped,)) for n in INVENTORY.nodes})
         == ()
     )
+
+
+def test_an_api_address_that_the_head_does_not_hold_is_refused() -> None:
+    """Else a serving pair is stopped for a start that ends in `Cannot assign requested address`."""
+    elsewhere = replace(INVENTORY, api=Api("10.0.0.99", 8000))
+
+    found = refusals(elsewhere, RECIPE, pair_facts())
+    assert [(error.at, error.message) for error in found] == [
+        ("spark-1", "spark-1 does not hold 10.0.0.99, where the API shall listen")
+    ]
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1", "0.0.0.0", "localhost", "10.0.0.1", "::", "spark-1.local"])
+def test_an_api_address_of_the_head_is_fine(bind: str) -> None:
+    assert refusals(replace(INVENTORY, api=Api(bind, 8000)), RECIPE, pair_facts()) == ()
+
+
+def test_a_container_started_under_another_node_name_is_named() -> None:
+    """`up` would find no file of it, and show the whole supervisor as a difference."""
+    other = container("x", node="sparky", folder="/home/op/.spark-deploy/home/sparky")
+
+    found = refusals(INVENTORY, RECIPE, pair_facts(containers=(other,)))
+    assert "was started under another node name, login or paths.state" in found[0].message
+    assert "spark-deploy down -i home.yaml" in (found[0].hint or "")
+
+
+def test_a_port_of_another_deployment_is_not_a_second_error() -> None:
+    """Its advice, another port, would be wrong."""
+    foreign = container("x", "spark-deploy-lab", deployment="lab")
+    busy = pair_facts(containers=(foreign,), listeners=(Listener("tcp", "0.0.0.0", 8000, ""),))
+
+    assert {error.message.split()[0] for error in refusals(INVENTORY, RECIPE, busy)} == {"deployment"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.diagnosis.cause import find_cause
+from orchestrator.diagnosis.cause import find_cause, hint_for
 
 LOGS = Path(__file__).parents[1] / "fixtures" / "logs"
 
@@ -66,6 +66,15 @@ def test_an_unknown_cause_is_quoted_not_guessed() -> None:
             "NCCL WARN socketFinalizeConnect: Connect to 192.0.2.1<40001> failed : Software caused connection abort",
             "NCCL could not connect the nodes",
         ),
+        (
+            "safetensors_rust.SafetensorError: Error while deserializing header: incomplete metadata, file not fully "
+            "covered",
+            "a weight file of the model is broken, as after a download that was cut",
+        ),
+        (
+            "OSError: [Errno 99] Cannot assign requested address",
+            "a process wants to listen at an address that the node does not hold",
+        ),
         ("vllm: error: unrecognized arguments: --bogus", "this vLLM does not know the option --bogus"),
     ],
 )
@@ -77,3 +86,39 @@ def test_a_known_line_is_explained_whichever_node_said_it(line: str, cause: str)
 
     assert found is not None
     assert (found.node, cause in found.cause) == ("spark-2", True), found
+
+
+def test_a_warning_of_a_good_start_about_an_address_is_no_cause() -> None:
+    """PyTorch tries ::1 first, and says so."""
+    line = "[c10d] The client socket has failed to connect to [localhost]:29500 (errno: 99 - Cannot assign requested address)."
+
+    assert find_cause({"spark-1": line}) is None
+
+
+@pytest.mark.parametrize(
+    ("cause", "remedies"),
+    [
+        (
+            "transport is NET/Socket (TCP), wanted NET/IB (RDMA): see /dev/infiniband, memlock, hcas",
+            ("/dev/infiniband", "memlock", "hcas", "`transport: tcp` in the inventory"),
+        ),
+        ("spark-2 (192.168.200.2) did not join Ray in 25 s", ("firewall on the fabric", "ports.ray")),
+        ("spark-2 did not join the Ray cluster within 25 s: …", ("firewall on the fabric",)),
+        ("ray start did not join 192.168.200.1:6379 in 60 s", ("firewall on the fabric",)),
+        (
+            "exit code 1: Docker does not answer: Cannot connect to the Docker daemon",
+            ("systemctl start docker",),
+        ),
+        ("permission denied while trying to connect to the Docker daemon socket", ("usermod",)),
+        ("SafetensorError: incomplete metadata, file not fully covered", ("hf download",)),
+    ],
+)
+def test_what_a_supervisor_or_a_script_says_has_a_remedy(cause: str, remedies: tuple[str, ...]) -> None:
+    """A cause alone leaves its reader with a search engine."""
+    hint = hint_for(cause)
+
+    assert [word for word in remedies if word not in hint] == []
+
+
+def test_where_nothing_is_known_nothing_is_advised() -> None:
+    assert hint_for("vLLM exited with 1") == ""

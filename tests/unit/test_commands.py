@@ -33,3 +33,16 @@ def test_a_misspelled_command_names_the_nearest() -> None:
     shown = CliRunner().invoke(cli, ["statsu"]).stderr
 
     assert "Did you mean `status`?" in shown
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_standard_stream_is_no_crash(closed: str) -> None:
+    """A cron job or a daemon may start us so; the number must not go to the next socket either."""
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -m orchestrator status -i none.yaml {closed}', sys.executable],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, "Traceback" in done.stderr) == (3, False)

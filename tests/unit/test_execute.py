@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -19,9 +20,11 @@ from orchestrator.errors import (
     UnreachableError,
 )
 from orchestrator.model.plan import Action, Complete, Plan, Script, Step, UploadSecrets, Watch
+from orchestrator.planning import layout
 from orchestrator.remote.host import Outcome
 from orchestrator.run.execute import carry_out
 from orchestrator.run.session import Session
+from orchestrator.run.watch import watch
 from orchestrator.shell import NodePath
 from tests.unit.examples import INVENTORY, RECIPE
 from tests.unit.fake_host import FakeHost
@@ -76,6 +79,10 @@ def plan(*steps: str, undo: tuple[str, ...] = ("undo",)) -> Plan:
         lock=(step("lock"),),
         unlock=(step("unlock"),),
     )
+
+
+def state_json(phase: str, release: str) -> bytes:
+    return json.dumps({"schema": 1, "phase": phase, "release": release}).encode()
 
 
 def test_steps_run_in_order_between_lock_and_unlock(run: Run) -> None:
@@ -166,6 +173,39 @@ def test_what_cannot_be_undone_is_said_with_the_command_that_removes_it(run: Run
 
     assert "spark-deploy down -i home.yaml" in str(raised.value)
     assert "look at spark-1\n" in str(raised.value)
+
+
+def test_a_run_whose_lock_was_taken_over_undoes_nothing(run: Run) -> None:
+    """What is on the nodes now is the other run's: it may serve."""
+    run.hosts["spark-1"].answer("two", Outcome(1, "", "boom"))
+    for host in run.hosts.values():
+        host.answer("undo", Outcome(6, "taken\n", ""))
+
+    with pytest.raises(ManyError) as raised:
+        run.carry_out(plan("one", "two", undo=("undo", "remove")))
+
+    assert raised.value.exit_code == Exit.LOCKED
+    assert "the script failed" in str(raised.value)
+    assert "another run has taken over the lock on spark-1: nothing more was changed there" in str(
+        raised.value
+    )
+    assert "remove" not in run.scripts("spark-2")
+
+
+def test_a_release_that_another_run_put_there_is_not_taken_for_ours(run: Run) -> None:
+    """Else `up` would say that it serves what somebody else serves."""
+    paths = [str(layout.run_folder(INVENTORY, host.node) / "state.json") for host in run.hosts.values()]
+    for path, host in zip(paths, run.hosts.values(), strict=True):
+        host.files[path] = state_json("starting-engine", "aaaaaaaaaaaa")
+        host.answer("docker inspect", Outcome(0, "running 0\n", ""))
+
+    def replaced(_event: Event) -> None:
+        for path, host in zip(paths, run.hosts.values(), strict=True):
+            host.files[path] = state_json("serving", "bbbbbbbbbbbb")
+
+    run.session.sink = replaced
+    with pytest.raises(StepFailedError, match="another run has put another release there"):
+        watch(Watch("ready", 3600), run.session)
 
 
 def test_a_script_that_ran_out_of_time_says_so(run: Run) -> None:

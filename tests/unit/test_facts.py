@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.model.facts import Listener
+from orchestrator.model.facts import Listener, LockFacts
 from orchestrator.planning.facts import facts_script, model_folder, parse_facts
 from tests.unit.examples import INVENTORY, RECIPE
 
@@ -122,6 +122,14 @@ def test_a_lock_whose_holder_was_not_written_is_held() -> None:
     assert (lock.held, lock.run) == (True, "")
 
 
+@pytest.mark.parametrize("holder", ["[1]", "7", '{"run": 1, "pid": "x", "since": []}'])
+def test_a_lock_whose_holder_is_garbage_is_held(holder: str) -> None:
+    """A file on a node may say anything; a traceback would leave the operator without --break-lock's hint."""
+    lock = parse_facts(HEAD, changed((FACTS / "idle.txt").read_text(), "lock", f"held\n{holder}")).lock
+
+    assert lock == LockFacts(held=True)
+
+
 def test_the_weights_that_the_index_wants() -> None:
     lines = "folder /m\nconfig\nweight a.safetensors\nwanted a.safetensors\nwanted b.safetensors"
     model = parse_facts(HEAD, changed((FACTS / "idle.txt").read_text(), "model", lines)).model
@@ -136,6 +144,16 @@ def test_a_torn_state_file_is_no_state() -> None:
         parse_facts(HEAD, changed((FACTS / "idle.txt").read_text(), "state", '{"schema": 1, "pha')).state
         is None
     )
+
+
+@pytest.mark.parametrize(
+    "garbage", ['"phase": 7', '"at": "x"', '"missing": [1]', '"attempts": null', '"cause": []']
+)
+def test_a_state_file_of_other_types_is_no_state(garbage: str) -> None:
+    """Somebody edited it on the node; the supervisor writes it anew within 5 s."""
+    text = '{"schema": 1, ' + garbage + "}"
+
+    assert parse_facts(HEAD, changed((FACTS / "idle.txt").read_text(), "state", text)).state is None
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.95])

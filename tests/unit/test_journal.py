@@ -380,5 +380,5 @@ def test_a_prefix_that_fits_several_runs_or_none_is_refused(environ, prefix, mes
 
 def test_the_last_run_of_none_is_refused(environ):
     """No journal yet is no bug."""
-    with pytest.raises(UsageError, match="no run has an id"):
+    with pytest.raises(UsageError, match="there are no runs yet"):
         load_run(environ, "last")

@@ -405,4 +405,4 @@ def test_scripts_of_other_parts_come_from_the_same_engine() -> None:
     """
     lock.sh and its like are held to the same rules.
     """
-    assert "'a b'" in render_script("scripts/start.sh.j2", release_folder="a b")
+    assert "'a b'" in render_script("scripts/start.sh.j2", lock="l", release_folder="a b")

@@ -52,6 +52,25 @@ def test_another_release_is_stopped_and_can_come_back() -> None:
     assert [step.name for step in plan.undo][-4:] == ["start", "join", "ready", "verify"]
 
 
+def test_another_release_whose_files_are_gone_is_not_promised_to_come_back() -> None:
+    """A way back that cannot work would leave one node waiting for the other."""
+    facts = changed_on("spark-2", serving_facts(OTHER), releases={})
+
+    now = situation(INVENTORY, RELEASE, facts)
+    assert (now.standing, now.previous) == (Standing.OTHER, "")
+    assert "not whole on spark-2" in now.why
+    assert [step.name for step in plan_up(INVENTORY, RECIPE, RELEASE, now).undo] == ["remove"]
+
+
+def test_a_renamed_container_is_stopped_after_asking() -> None:
+    """It serves, and holds the memory, whatever it is called."""
+    renamed = (container(RELEASE.id12, "mine"),)
+
+    now = situation(INVENTORY, RELEASE, changed_on("spark-2", serving_facts(RELEASE), containers=renamed))
+    assert (now.standing, now.why) == (Standing.OTHER, "spark-2: its container has another name, mine")
+    assert "stop" in [step.name for step in plan_up(INVENTORY, RECIPE, RELEASE, now).steps]
+
+
 def test_a_release_that_had_given_up_comes_back_without_waiting() -> None:
     """The state before was a pair that does not serve: waiting for it would never end."""
     now = situation(INVENTORY, RELEASE, serving_facts(OTHER, "gave-up"))
@@ -85,7 +104,7 @@ def test_a_changed_secret_restarts_the_same_release_and_keeps_its_files() -> Non
     now = situation(INVENTORY, RELEASE, serving_facts(RELEASE), secrets_changed=True)
 
     undo = [step.name for step in plan_up(INVENTORY, RECIPE, RELEASE, now).undo]
-    assert now.standing is Standing.BROKEN
+    assert now.standing is Standing.SECRETS
     assert "discard" not in undo
     assert "secrets" in undo
 

@@ -220,6 +220,20 @@ def test_running_leaves_the_release_as_it_was_uploaded(pair: Pair) -> None:
     assert sorted(pair.head.base.glob("release/**/*")) == before
 
 
+def test_pair_still_hears_each_other_when_the_secrets_are_deleted(pair: Pair) -> None:
+    """
+    The heartbeat's key stays in memory: a file deleted by hand must not silence a serving pair.
+    """
+    pair.start()
+    pair.wait_for("serving", "serving")
+    (pair.worker.run / "secrets.env").unlink()
+    deleted = time.time()
+
+    later_s = 2.5 * LIMITS["link_lost_s"]
+    eventually(lambda: pair.head.state()["at"] > deleted + later_s, "a newer state")
+    assert "link-lost" not in pair.head.log(), pair.head.log()
+
+
 def test_killed_engine_restarts_the_ray_of_both_nodes(pair: Pair) -> None:
     """
     Ranks of two sessions never serve together: the worker's Ray is another process afterwards.

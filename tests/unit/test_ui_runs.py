@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from orchestrator.cli.runs import runs
+from orchestrator.cli.main import cli
 from orchestrator.errors import UsageError
 from orchestrator.model.event import Event
 from orchestrator.run.journal import Journal
@@ -17,7 +17,7 @@ NINE = 1_796_072_400
 def invoke(tmp_path):
     def call(*arguments):
         result = CliRunner(env={"XDG_STATE_HOME": str(tmp_path), "TZ": "UTC"}).invoke(
-            runs, arguments, catch_exceptions=True
+            cli, ["runs", *arguments], catch_exceptions=True
         )
         if isinstance(result.exception, UsageError):
             raise result.exception

@@ -1,10 +1,13 @@
 """Three ways to show a run: moving lines, plain lines, JSON."""
 
+import fcntl
 import io
 import json
 import os
 import pty
 import re
+import struct
+import termios
 import threading
 from contextlib import suppress
 from datetime import timezone
@@ -19,7 +22,7 @@ from orchestrator.model.event import Event, Kind, from_mapping, to_mapping
 from orchestrator.run.mask import mask, masking
 from orchestrator.ui import errors
 from orchestrator.ui.jsonl import jsonl
-from orchestrator.ui.live import live
+from orchestrator.ui.live import ECHO_WIDTH, live
 from orchestrator.ui.plain import plain
 from orchestrator.ui.sink import choose, tee
 
@@ -385,3 +388,48 @@ def test_an_error_as_an_event_carries_its_exit_code():
     assert event == Event(
         7, "error", "no route to spark-2\n  hint   look at the cable", data={"exit_code": 5}
     )
+
+
+def test_the_moving_lines_leave_room_for_the_echo_of_ctrl_c(monkeypatch):
+    """At the end of a full line it wrapped, and every line drawn later stood one too low: dead spinners."""
+    monkeypatch.setenv("COLUMNS", "80")
+    screen = drawn(
+        Event(0, "step-started", "load the model " * 9, step="ready"),
+        Event(0, "progress", "weights " * 20, node="spark-1", data=PROGRESS),
+    )
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen).replace("\r", "\n").split("\n")
+
+    assert max(map(len, lines)) == 80 - ECHO_WIDTH
+
+
+@pytest.fixture
+def terminal_of_40():
+    """Both ends of a real terminal of 40 columns: what is written, and where to read it."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+    with os.fdopen(slave, "w") as stream:
+        yield stream, lambda: os.read(master, 4096).decode().replace("\r\n", "\n")
+    os.close(master)
+
+
+def test_an_error_is_broken_between_words_on_a_terminal(terminal_of_40):
+    """The terminal alone breaks within them. A hint stays whole: it may be a command to copy."""
+    stream, read = terminal_of_40
+    hint = "spark-deploy trust spark-1 --fingerprint SHA256:0123456789"
+    errors.show(
+        UnreachableError("the host key of spark-1 is not known to this machine", found="a key", hint=hint),
+        stream,
+        {"NO_COLOR": "1"},
+    )
+
+    assert read() == (
+        f"Error: the host key of spark-1 is not\n         known to this machine\n  found  a key\n  hint   {hint}\n"
+    )
+
+
+def test_an_error_in_a_file_is_not_broken():
+    """Whoever searches a log wants whole lines."""
+    stream = io.StringIO()
+    errors.show(UnreachableError("long " * 100), stream, {})
+
+    assert stream.getvalue().count("\n") == 1

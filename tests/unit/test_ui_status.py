@@ -131,10 +131,10 @@ def test_missing_nodes_are_named():
 
 def test_an_unreachable_node_says_why():
     """The rest of the row is unknown, and shown as such."""
-    shown = show_status([StatusRow("spark-2", "worker", error="no route to host\n  hint cable")])
+    shown = show_status([StatusRow("spark-2", "worker", error="no route to host\ncheck the cable")])
 
     assert "spark-2  worker  unreachable  -    -        -         -\n" in shown
-    assert "spark-2: cannot be reached: no route to host | hint cable" in shown
+    assert "spark-2: cannot be reached: no route to host\n  hint check the cable\n" in shown
 
 
 def test_colours_are_for_terminals_only():
@@ -164,3 +164,20 @@ def test_json_says_everything_in_one_object_with_a_schema():
     assert told["nodes"][0]["state"]["cause"] == "x"
     assert told["nodes"][0]["container"]["status"] == "running"
     assert told["nodes"][0]["explanation"].startswith("gave up")
+
+
+def test_a_node_whose_docker_cannot_be_asked_is_not_said_to_be_empty():
+    """Advice to call `up` would be wrong while the pair serves."""
+    row = replace(HEAD, container=None, docker_problem="permission denied")
+
+    assert explain(row) == "Docker cannot be asked: permission denied; its supervisor says: serving"
+    assert not serving([row, WORKER])
+
+
+def test_a_cause_with_a_remedy_is_shown_with_it():
+    """`see memlock, hcas` left out that TCP can be asked for."""
+    cause = "transport is NET/Socket (TCP), wanted NET/IB (RDMA): see /dev/infiniband, memlock, hcas"
+    shown = show_status([head("gave-up", cause=cause)])
+
+    assert "\n  hint RDMA needs /dev/infiniband" in shown
+    assert "`transport: tcp` in the inventory\n" in shown

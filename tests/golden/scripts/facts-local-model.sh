@@ -13,7 +13,8 @@ section docker
 docker version --format '{{.Server.Version}}' 2>&1 || true   # the complaint is the fact
 
 section containers
-ids=$(docker ps --all --quiet --no-trunc --filter label=spark-deploy.deployment 2>/dev/null) || true   # said above
+list() { docker ps --all --quiet --no-trunc --filter "$1" 2>/dev/null || true; }   # said above
+ids=$(list label=spark-deploy.deployment; list name='^/spark-deploy-home$')
 if [ -n "$ids" ]; then
   # shellcheck disable=SC2086  # one word per container
   docker inspect $ids 2>/dev/null || true   # one may vanish in between

@@ -12,7 +12,10 @@ if ! mkdir "$lock" 2>/dev/null; then
   cat "$lock/holder" 2>/dev/null || true   # the other run has not written it yet
   exit 6
 fi
-printf '%s\n' "$SPARK_DEPLOY_HOLDER" > "$lock/holder"
+if ! printf '%s\n' "$SPARK_DEPLOY_HOLDER" > "$lock/holder"; then   # a full disk: a lock without a name would stay
+  rm --recursive --force "$lock"
+  exit 1
+fi
 found=$(docker inspect --format '{{index .Config.Labels "spark-deploy.release"}}' spark-deploy-home 2>/dev/null) || found=none
 expected=0123456789ab
 if [ "$expected" != any ] && [ "$found" != "$expected" ]; then
