@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,11 @@ from orchestrator.assets import templates
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+# What is drawn depends on the terminal: on this one, not on that of whoever runs the tests.
+os.environ["TERM"] = "xterm-256color"
+for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "SPARK_DEPLOY_INVENTORY"):
+    os.environ.pop(name, None)
 
 GOLDEN = Path(__file__).parent / "golden"
 

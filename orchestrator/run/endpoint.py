@@ -7,7 +7,7 @@ import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import UnreachableError
+from orchestrator.errors import RefusedError, StepFailedError, UnreachableError
 from orchestrator.run.complete import CONNECT_LIMIT_S, request
 
 if TYPE_CHECKING:
@@ -17,6 +17,21 @@ if TYPE_CHECKING:
 REACH_LIMIT_S = 2
 
 
+def refuse_if_out_of_reach(inventory: Inventory, head: Host) -> None:
+    """
+    Ask now, not after a load of minutes, whether the head's SSH server lets us reach its API.
+
+    Raises:
+        RefusedError: it forwards no TCP connection; that nobody listens yet is fine.
+    """
+    try:
+        head.open_tcp(inventory.api.local, inventory.api.port, CONNECT_LIMIT_S).close()
+    except StepFailedError as error:
+        raise RefusedError(error.message, at=error.at, found=error.found, hint=error.hint) from error
+    except OSError:
+        return
+
+
 def healthy(inventory: Inventory, head: Host) -> bool:
     """Whether /health answers 200 on the head, asked through its SSH connection."""
     try:
@@ -24,7 +39,7 @@ def healthy(inventory: Inventory, head: Host) -> bool:
         with opened:
             opened.settimeout(CONNECT_LIMIT_S)
             return request(opened, "GET", "/health").status == http.client.OK
-    except (UnreachableError, OSError, http.client.HTTPException):
+    except (UnreachableError, StepFailedError, OSError, http.client.HTTPException):
         return False
 
 

@@ -18,7 +18,7 @@ from orchestrator.planning.advice import inventory_warnings, recipe_warnings
 from orchestrator.planning.render import render_release
 from orchestrator.planning.situation import Situation, Standing, knowing_previous, situation
 from orchestrator.planning.steps import plan_up
-from orchestrator.run.endpoint import describe_endpoint, healthy
+from orchestrator.run.endpoint import describe_endpoint, healthy, refuse_if_out_of_reach
 from orchestrator.run.evidence import fetch_evidence, last_attempt
 from orchestrator.run.execute import carry_out
 from orchestrator.run.lock import refuse_if_locked
@@ -69,6 +69,7 @@ def prepare(
     problems = refusals(_reachable(session), recipe, facts)
     if connect_error:
         raise one_or_many((connect_error, *problems))
+    refuse_if_out_of_reach(inventory, session.head)
     changed = _use_secrets(session)
     stale = () if break_lock else refuse_if_locked(facts, session.now())
     if stale:

@@ -129,13 +129,15 @@ def command_in(machine: Machine, command: Sequence[str | Path]) -> list[str]:
 
 
 def remove_cgroups(machine: Machine) -> None:
-    """Empty cgroups of containers that were killed with their machine."""
+    """Remove the empty cgroups of containers that were killed with their machine; one in use is another lab's."""
     for mount in (Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").glob("*/")):
         top = mount / machine.cgroup
         if top.is_dir():
             for folder in sorted((path for path in top.rglob("*") if path.is_dir()), reverse=True):
-                folder.rmdir()
-            top.rmdir()
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
+            with contextlib.suppress(OSError):
+                top.rmdir()
 
 
 def outside_path(machine: Machine, path: str) -> Path:
