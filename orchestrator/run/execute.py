@@ -90,7 +90,8 @@ def _undo(plan: Plan, session: Session, cause: Exception) -> None:
         left = _what_is_left(session, problems)
         raise ManyError((cause, left) if isinstance(cause, SparkDeployError) else (left,)) from cause
     if isinstance(cause, SparkDeployError):
-        cause.nodes = plan.undone
+        last = cause.errors[-1] if isinstance(cause, ManyError) else cause
+        last.nodes = plan.undone
 
 
 def _taken_over(error: SparkDeployError) -> bool:

@@ -335,3 +335,15 @@ def test_secrets_are_written_for_their_owner_alone_and_can_be_put_back(run: Run)
     assert run.hosts["spark-2"].files["~/run/secrets.env"] == b"KEY=old\n"
     assert run.hosts["spark-2"].modes["~/run/secrets.env"] == 0o600
     assert not any("old" in event.text or "new" in event.text for event in run.events)
+
+
+def test_after_the_way_back_the_error_says_what_runs_now(run: Run) -> None:
+    """Also when both nodes failed: the last thing that is read must not leave it open whether anything serves."""
+    for host in run.hosts.values():
+        host.answer("one", Outcome(1, "", "disk full"))
+    back = Plan("p", (step("one"),), undo=(step("undo"),), undone="release 0123456789ab serves again")
+
+    with pytest.raises(ManyError) as raised:
+        run.carry_out(back)
+
+    assert "nodes  release 0123456789ab serves again" in str(raised.value.errors[-1])
