@@ -27,10 +27,10 @@ lint: $(VENV)/.ready  ## ruff, mypy, import contracts, shellcheck
 	$(BIN)/lint-imports --no-cache
 
 unit: $(VENV)/.ready  ## the fast tests alone
-	$(BIN)/pytest tests/unit -q
+	$(BIN)/pytest tests/unit -q -m "not real"
 
 coverage: setup  ## lines and branches of the package and the supervisor that the fast tests run
-	$(BIN)/pytest tests/unit tests/remote -q --cov=orchestrator --cov=templates --cov-branch --cov-report=term
+	$(BIN)/pytest tests/unit tests/remote -q -m "not real" --cov=orchestrator --cov=templates --cov-branch --cov-report=term
 
 demo: setup  ## a pair on this machine: up, a completion, a small timing, status, down
 	$(BIN)/python -m tests.demo

@@ -13,6 +13,7 @@ from .admin import AdminHome
 from .claim import free_topology
 from .inventory import write_inventory
 from .lab import Lab
+from .need import real_engine_installed
 from .requirements import lab_available
 from .topology import STATE
 
@@ -62,8 +63,7 @@ def lab_of_three() -> Iterator[Lab]:
 @pytest.fixture(scope="session")
 def real_engine(lab: Lab) -> Lab:
     """The lab with the image `lab/vllm:slim`: real Ray and vLLM, and a model at engine.MODEL."""
-    if reason := engine.install():
-        pytest.fail(reason, pytrace=False)
+    real_engine_installed()
     lab.load_images([engine.image()])
     return lab
 

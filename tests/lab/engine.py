@@ -20,6 +20,7 @@ VENV = STATE / "venv"
 MODEL = STATE / "model"
 MARKER = VENV / "lab-requirements.sha256"
 TORCH = "torch==2.13.0"
+CANNOT_BE_BUILT = "the real engine cannot be built"
 
 
 def image() -> Image:
@@ -84,10 +85,10 @@ def _torch() -> str | None:
         [*pip, "--dry-run", "--report", "-", TORCH], capture_output=True, text=True, check=False
     )
     if found.returncode != 0:
-        return f"{TORCH} is not to be had here: the real engine cannot be built; {_last_line(found)}"
+        return f"{TORCH} is not to be had here: {CANNOT_BE_BUILT}; {_last_line(found)}"
     version = json.loads(found.stdout)["install"][0]["metadata"]["version"]
     if not version.endswith("+cpu"):
-        return f"pip finds {TORCH} as {version}, not as its CPU build: the real engine cannot be built"
+        return f"pip finds {TORCH} as {version}, not as its CPU build: {CANNOT_BE_BUILT}"
     return _fails([*pip, TORCH], "")
 
 

@@ -13,9 +13,10 @@ import pytest
 
 from orchestrator.load.owned import RAY_OWNED, SHORT_FORMS, VLLM_OWNED
 from orchestrator.planning.arguments import RAY_BOOLEANS, ray_arguments, serve_arguments
+from tests.lab import engine
+from tests.lab.need import real_engine_installed
 from tests.unit.rendering import load_case, load_data
 
-VENV = Path(os.environ.get("LAB_STATE", "/var/tmp/spark-deploy-lab")) / "venv"
 PLUGIN = Path(__file__).parents[1] / "lab" / "plugin"
 pytestmark = pytest.mark.real
 
@@ -127,13 +128,12 @@ def ray_questions() -> list[tuple[str, ...]]:
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    if not (VENV / "bin" / "python").exists():
-        pytest.skip(f"no real engine: {VENV} is not there")
+    real_engine_installed()
     folder = tmp_path_factory.mktemp("recipes")
     questions = [written(line, folder) for line, _meaning in SHAPES.values()]
     environ = {**os.environ, "PYTHONPATH": str(PLUGIN), "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
-        [VENV / "bin" / "python", "-c", PROGRAM],
+        [engine.VENV / "bin" / "python", "-c", PROGRAM],
         input=json.dumps([questions, ray_questions()]),
         env=environ,
         capture_output=True,
