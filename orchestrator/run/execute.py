@@ -36,6 +36,7 @@ POLL_S = 0.1
 # A script that is nearly through is let through: `docker run` cut in the middle may leave a container behind
 # that nobody waits for.
 GRACE_S = 3
+UNLOCK_TURNS = 2  # who interrupts twice while a lock is let go means it
 DOCKER_USAGE = "Run 'docker run --help'"
 
 
@@ -119,15 +120,32 @@ def _in_one_line(error: Exception) -> str:
 
 def _unlock(plan: Plan, session: Session) -> None:
     """Best effort on every node: a lock that stays is named with its holder by the next run."""
-    interrupted, session.interrupts = session.interrupts, 0
-    session.interrupted.clear()
     for step in plan.unlock:
         for action in step.actions:
-            try:
-                _run_steps((replace(step, actions=(action,)),), session, retry=False)
-            except SparkDeployError as error:
-                session.tell("warning", f"{action.node} keeps its lock: {error.message}", node=action.node)
-    session.interrupts += interrupted
+            _let_go(replace(step, actions=(action,)), session)
+
+
+def _let_go(step: Step, session: Session) -> None:
+    """Every node has its turn, and another one when an interrupt fell into it: the script may run twice."""
+    noted = session.interrupts
+    for _ in range(UNLOCK_TURNS):
+        session.interrupts = 0
+        session.interrupted.clear()
+        try:
+            _run_steps((step,), session, retry=False)
+        except InterruptedRunError:
+            noted += session.interrupts
+        except SparkDeployError as error:
+            node = step.actions[0].node
+            session.tell("warning", f"{node} keeps its lock: {error.message}", node=node)
+            break
+        else:
+            break
+    else:
+        session.tell(
+            "warning", f"{step.actions[0].node} keeps its lock: interrupted", node=step.actions[0].node
+        )
+    session.interrupts = noted
 
 
 def _run_steps(steps: Iterable[Step], session: Session, *, retry: bool = True) -> None:

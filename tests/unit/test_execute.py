@@ -347,3 +347,18 @@ def test_after_the_way_back_the_error_says_what_runs_now(run: Run) -> None:
         run.carry_out(back)
 
     assert "nodes  release 0123456789ab serves again" in str(raised.value.errors[-1])
+
+
+def test_ctrl_c_while_the_locks_are_let_go_leaves_none_behind(run: Run) -> None:
+    """All is done by then; a lock that stays would send the next operator looking for its holder."""
+
+    def interrupting(_: str) -> Outcome:
+        os.kill(os.getpid(), signal.SIGINT)
+        return Outcome(0, "", "")
+
+    run.hosts["spark-1"].answer("unlock", interrupting, once=True)
+    run.carry_out(plan("one"))
+
+    assert [script for host in run.hosts.values() for script in host.scripts].count("unlock") >= len(BOTH)
+    assert run.scripts("spark-2")[-1] == "unlock"
+    assert not [event.text for event in run.events if event.kind == "warning"]
