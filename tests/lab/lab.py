@@ -55,6 +55,7 @@ class Lab:
         files.make_key(self.topology.folder / "id", "spark-lab")
         network.create(self.topology)
         self._all(self._first_boot)
+        network.wait_for_carrier(self.topology.nodes)
         self.load_images([images.STUB] + ([images.real()] if real_engine else []))
 
     def down(self) -> None:
@@ -243,6 +244,7 @@ class Lab:
         if not machine.pid(self.topology.jump):
             self.boot(JUMP)
         self._all(lambda one: network.set_management(self.topology, one, up=True))
+        network.wait_for_carrier(self.topology.nodes)
 
     def _clean(self, node: Machine) -> None:
         if not machine.pid(node):

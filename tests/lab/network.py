@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .shell import run
+from .shell import run, wait_for
 from .topology import ADMIN_ADDRESS, FABRIC, TWIN, Machine, Topology
 
 if TYPE_CHECKING:
@@ -102,6 +102,16 @@ def set_fabric(node: Machine, *, up: bool) -> None:
     """Pull or plug *node*'s fabric cable: with two nodes the other end loses its carrier too."""
     state = "up" if up else "down"
     batch([f"link set {FABRIC} {state}", f"link set {TWIN} {state}"], node.namespace)
+
+
+def wait_for_carrier(nodes: Iterable[Machine]) -> None:
+    """Return when the plugged cables show at *nodes*: the kernel tells a device's state up to a second late."""
+    ends = [(node.namespace, device) for node in nodes for device in (FABRIC, TWIN)]
+    wait_for("every fabric device to be up", lambda: all(_state(*end) == "UP" for end in ends), timeout_s=10)
+
+
+def _state(namespace: str, device: str) -> str:
+    return run(["ip", "-n", namespace, "-brief", "link", "show", "dev", device]).split()[1]
 
 
 def set_management(topology: Topology, machine: Machine, *, up: bool) -> None:

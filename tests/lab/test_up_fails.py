@@ -201,13 +201,13 @@ def test_nccl_that_hangs_ends_at_the_start_limit_with_both_nodes_last_lines(lab,
     """
     Lesson 2: a bootstrap over a wrong interface waits for ever and says nothing.
     """
-    inventory(recipe={"env": {"LAB_NCCL_HANG": "1"}, "start_limit_s": 5})
+    inventory(recipe={"env": {"LAB_NCCL_HANG": "1"}, "start_limit_s": 15})
 
     done = spark_deploy("up")
 
     assert done.returncode == 1
     assert errors(done).startswith(
-        "Error: not ready in 5 s, last seen: ranks connecting\n  at     spark-a\n  found  the last lines of each node\n"
+        "Error: not ready in 15 s, last seen: ranks connecting\n  at     spark-a\n  found  the last lines of each node\n"
     )
     assert re.search(
         r"spark-a: \[vllm\] .*NCCL INFO Bootstrap: Using enp1s0f1np1:192.168.200.2<0>", done.stderr
