@@ -135,6 +135,10 @@ HINTS = (
         r"(?i)permission denied.*docker",
         "on the node: sudo usermod --append --groups docker $USER   # then log in again",
     ),
+    _hint(  # as after an `up` whose inventory logged in as root, with the same home
+        r"/\.(?:cache/)?spark-deploy\b.*Permission denied",
+        "the folder is another user's; on the node: sudo chown --recursive $USER ~/.spark-deploy ~/.cache/spark-deploy",
+    ),
     _hint(
         r"Cannot connect to the Docker daemon|Docker does not answer",
         "on the node: sudo systemctl start docker",

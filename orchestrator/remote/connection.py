@@ -147,8 +147,14 @@ class FabricHost:
             with self._files(f"reading {path}", self._limits.file_s) as sftp:
                 return files.read(sftp, path.sftp)
         except OSError as error:
+            whose = (
+                f"on the node: ls -ld {posixpath.dirname(path)}   # the user that we log in as must own it"
+            )
             raise StepFailedError(
-                f"{path} cannot be read", at=self._node.name, found=reason(error)
+                f"{path} cannot be read",
+                at=self._node.name,
+                found=reason(error),
+                hint=whose if isinstance(error, PermissionError) else None,
             ) from error
 
     def open_tcp(self, address: str, port: int, timeout_s: float) -> socket.socket:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrator.diagnosis.cause import hint_for
-from orchestrator.errors import ManyError, SparkDeployError
 from orchestrator.planning.steps import plan_down
 from orchestrator.run.execute import carry_out
 from orchestrator.run.lock import refuse_if_locked
 from orchestrator.run.look import gather_facts
 
 if TYPE_CHECKING:
+    from orchestrator.errors import SparkDeployError
     from orchestrator.model.plan import Plan
     from orchestrator.run.session import Session
 
@@ -41,19 +40,10 @@ def take_down(
         UnreachableError: a node did not answer; the others are down.
         StepFailedError: a node kept its container.
     """
-    try:
-        carry_out(plan, session, lambda: None)
-    except SparkDeployError as error:
-        _add_hints(error)
-        raise
+    carry_out(plan, session, lambda: None)
     if connect_error:
         where = f"{', '.join(session.hosts)} alone" if session.hosts else "no node"
         session.tell("note", f"{session.inventory.name} is down on {where}")
         raise connect_error
     what = f"{session.inventory.name} is down on {', '.join(session.hosts)}"
     return what if found else f"{what} (nothing was running)"
-
-
-def _add_hints(error: SparkDeployError) -> None:
-    for each in error.errors if isinstance(error, ManyError) else (error,):
-        each.hint = each.hint or hint_for(each.found or "") or None

@@ -7,6 +7,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from orchestrator.diagnosis.cause import hint_for
 from orchestrator.errors import (
     InterruptedRunError,
     LockedError,
@@ -264,9 +265,11 @@ def _run_script(work: Script, host: Host, session: Session) -> None:
             else "a container of its name that is not ours",
             hint="run the command again: it plans against what runs now",
         )
+    said = _last_words(outcome)
     raise StepFailedError(
         f"time ran out after {work.timeout_s:.0f} s" if outcome.exit_code == 124 else "the script failed",
-        found=f"exit code {outcome.exit_code}: {_last_words(outcome) or 'no output'}",
+        found=f"exit code {outcome.exit_code}: {said or 'no output'}",
+        hint=hint_for(said) or None,
     )
 
 

@@ -256,6 +256,35 @@ def test_a_disk_that_fills_up_in_mid_step_is_named_and_undone(lab, inventory, sp
     assert_as_before(lab)
 
 
+def test_a_state_folder_of_another_user_is_named_with_what_gives_it_back(lab, inventory, spark_deploy):
+    """
+    As after an `up` whose inventory logged in as root with op's home: `Permission denied` was all.
+    """
+    inventory()
+    lab.run("a", "install", "-d", "-o", "root", "-m", "700", f"{OP_STATE}/lab")
+    lab.run("a", "chown", "root", OP_STATE)
+
+    up = spark_deploy("up")
+    down = spark_deploy("down")
+
+    assert (up.returncode, errors(up)) == (
+        1,
+        "Error: ~/.spark-deploy/lab/spark-a/run/secrets.env cannot be read\n"
+        "  at     spark-a\n"
+        "  found  Permission denied\n"
+        "  hint   on the node: ls -ld ~/.spark-deploy/lab/spark-a/run   # the user that we log in as must own it\n",
+    )
+    assert (down.returncode, errors(down)) == (
+        1,
+        "Error: the script failed\n"
+        "  at     spark-a: hold the lock\n"
+        f"  found  exit code 1: mkdir: cannot create directory '{OP_STATE}/locks': Permission denied\n"
+        "  hint   the folder is another user's; on the node: "
+        "sudo chown --recursive $USER ~/.spark-deploy ~/.cache/spark-deploy\n",
+    )
+    assert lab.containers("a") == lab.containers("b") == []
+
+
 def test_every_refusal_is_said_at_once(lab, inventory, spark_deploy):
     """
     One round of corrections, not one for each mistake.
