@@ -50,13 +50,15 @@ def test_a_worker_that_never_joins_is_named_with_its_own_log_lines(lab, inventor
     """
     `ray start` of a worker that cannot reach the head blocks for ever, and the head's log knows nothing of it.
     """
-    inventory(recipe={"env": {"LAB_RAY_REFUSE_JOIN_ON": "192.168.200.2"}, "supervision": {"join_limit_s": 6}})
+    inventory(
+        recipe={"env": {"LAB_RAY_REFUSE_JOIN_ON": "192.168.200.2"}, "supervision": {"join_limit_s": 12}}
+    )
 
     done = spark_deploy("up")
 
     assert done.returncode == 1
     assert errors(done).startswith(
-        "Error: spark-b (192.168.200.2) did not join Ray in 6 s\n  at     spark-b\n  found  the last lines of each node\n"
+        "Error: spark-b (192.168.200.2) did not join Ray in 12 s\n  at     spark-b\n  found  the last lines of each node\n"
     )
     assert "spark-b: [ray] " in errors(done)
     assert "Failed to connect to GCS at address 192.168.200.1:6379 within 5 seconds." in errors(done)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.remote.connection import FabricHost
     from tests.remote.conftest import Client, Sshd
 
-SHORT = Limits(alive_s=0.5, file_s=0.5, docker_s=0.5, script_grace_s=1, probe_s=0.5, answer_s=1)
+SHORT = Limits(alive_s=1, file_s=2, docker_s=1, script_grace_s=2, probe_s=0.5, answer_s=3)
 
 
 @pytest.fixture
