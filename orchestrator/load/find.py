@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,8 +52,13 @@ def _no_inventory(path: Path, at: str | None) -> FileError:
 
 def _files_hint(folder: Path) -> str:
     """Name the files in it that may be meant."""
-    inside = sorted(str(path) for suffix in SUFFIXES for path in folder.glob(f"*{suffix}"))
-    return f"name one of its files: {', '.join(inside)}" if inside else _example_hint(str(folder / PLACES[0]))
+    inside = ", ".join(map(str, _yaml_files(folder)))
+    return f"name one of its files: {inside}" if inside else _example_hint(str(folder / PLACES[0]))
+
+
+def _yaml_files(folder: Path) -> list[Path]:
+    """Give them sorted; none where there is no such folder, or it may not be read."""
+    return sorted(path for path in folder.glob("*") if path.suffix in SUFFIXES)
 
 
 def _example_hint(place: str) -> str:
@@ -65,7 +71,9 @@ def _is_file(path: Path) -> bool:
         FileError: a folder on the way to it may not be looked into.
     """
     try:
-        return path.is_file()
+        return stat.S_ISREG(path.stat().st_mode)  # is_file() takes every error for a no, from Python 3.14 on
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except OSError as error:
         raise FileError(
             f"{path} cannot be read",
@@ -99,9 +107,7 @@ def find_recipe(name_or_path: str, inventory_path: Path, relative_to: Path | Non
 
 
 def _no_recipe_named(name: str, folders: tuple[Path, ...]) -> FileError:
-    known = sorted(
-        {path.stem for folder in folders for suffix in SUFFIXES for path in folder.glob(f"*{suffix}")}
-    )
+    known = sorted({path.stem for folder in folders for path in _yaml_files(folder)})
     match = nearest(name, known)
     return FileError(
         f"there is no recipe named {name}",
@@ -112,10 +118,5 @@ def _no_recipe_named(name: str, folders: tuple[Path, ...]) -> FileError:
 
 
 def _nearest_file_hint(path: Path) -> str | None:
-    names = (
-        [other.name for other in path.parent.glob("*") if other.suffix in SUFFIXES]
-        if path.parent.is_dir()
-        else []
-    )
-    match = nearest(path.name, names)
+    match = nearest(path.name, [other.name for other in _yaml_files(path.parent)])
     return f"did you mean {path.parent / match}?" if match else None

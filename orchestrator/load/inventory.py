@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,13 +10,13 @@ from orchestrator.errors import FileError, one_or_many
 from orchestrator.load.document import Document, Key, path_text, read_document
 from orchestrator.load.problems import in_file_order, validated
 from orchestrator.load.schema import InventorySchema, NodeSchema, PathsSchema, SecretsFromSchema
+from orchestrator.load.wanted import NODE_NAME, fabric_interface
 from orchestrator.model.inventory import Api, Fabric, Inventory, Node, Paths, Ports, SecretSource
 from orchestrator.shell import NodePath
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+    from ipaddress import IPv4Interface
 
 
 def load_inventory(path: Path) -> Inventory:
@@ -69,12 +68,11 @@ def _name(node: NodeSchema) -> str:
     if node.name:
         return node.name
     host = node.ssh.rpartition("@")[2].partition(":")[0].lower()
-    return host if _NAME.fullmatch(host) else ""
+    return host if re.fullmatch(NODE_NAME, host) else ""
 
 
 def _address(node: NodeSchema) -> IPv4Interface:
-    ip = node.fabric.ip
-    return IPv4Interface(ip if "/" in ip else f"{ip}/24")
+    return fabric_interface(node.fabric.ip)
 
 
 def _paths(own: PathsSchema, common: PathsSchema) -> Paths:

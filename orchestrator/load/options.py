@@ -64,7 +64,7 @@ def _options(
     options: dict[str, Any] = {}
     errors: list[FileError] = []
     for written, parsed in document.data.get(section, {}).items():
-        name, value = normal(written), as_written(document, (section, written), parsed)
+        name, value = normal(written), _as_written(document, (section, written), parsed)
         problem = (
             _owned(name, short.get(name, name), owned)
             or _misspelled(written, name, short)
@@ -123,7 +123,7 @@ def _without_form(name: str, value: Any, words: Callable[[str, Any], tuple[str, 
     return None
 
 
-def as_written(document: Document, key: Key, value: Any) -> Any:
+def _as_written(document: Document, key: Key, value: Any) -> Any:
     """Give a number in the file's spelling where Python has another: 0.80 stays 0.80, 1e10 a revision."""
     text = document.texts.get(key, "")
     is_number = isinstance(value, (int, float)) and any(character.isdigit() for character in text)
@@ -142,7 +142,7 @@ def env_variables(document: Document) -> tuple[dict[str, str], list[FileError]]:
             env[name] = (
                 str(int(value))
                 if isinstance(value, bool)
-                else str(as_written(document, ("env", name), value))
+                else str(_as_written(document, ("env", name), value))
             )
     return env, errors
 

@@ -42,7 +42,7 @@ def _sizes(inventory: Inventory, recipe: Recipe) -> Iterator[FileError]:
     factors = " × ".join(str(size) for _name, size in shown)  # noqa: RUF001
     result = f"{factors} = {product}" if len(shown) > 1 else factors
     yield FileError(
-        f"{names} is {result}, but {inventory.source or 'the inventory'} has {nodes} nodes of one GPU each",
+        f"{names} is {result}, but {inventory.source} has {nodes} nodes of one GPU each",
         at=_place(recipe, "vllm", given[0]),
         wanted=f"a product of {nodes}",
         hint="left out, tensor-parallel-size is what fills the nodes",
@@ -55,18 +55,15 @@ def _rdma_switched_off(inventory: Inventory, recipe: Recipe) -> Iterator[FileErr
     disabled, net = recipe.env.get("NCCL_IB_DISABLE", "0") != "0", recipe.env.get("NCCL_NET")
     for name, off in (("NCCL_IB_DISABLE", disabled), ("NCCL_NET", net == "Socket")):
         if off:
-            where = inventory.source or "the inventory"
             yield FileError(
-                f"env.{name} is {recipe.env[name]}, but {where} says transport: rdma",
+                f"env.{name} is {recipe.env[name]}, but {inventory.source} says transport: rdma",
                 at=_place(recipe, "env", name),
                 hint="leave it out, or write transport: tcp into the inventory",
             )
 
 
-def _place(recipe: Recipe, section: str, name: str) -> str | None:
-    """Give the file and line of an option; None for a recipe that came from no file."""
-    if not recipe.source:
-        return None
+def _place(recipe: Recipe, section: str, name: str) -> str:
+    """Give the file and line of an option."""
     document = read_document(Path(recipe.source), "recipe")
     written = next((key for key in document.data.get(section, {}) if name in (key, normal(key))), name)
     return document.at((section, written))

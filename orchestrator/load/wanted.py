@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+NODE_NAME = r"[a-z0-9][a-z0-9-]{0,62}"
 _SYSTEM_FOLDER = re.compile(
     r"/(?:bin|boot|dev|etc|home|lib|lib64|opt|proc|root|run|sbin|srv|sys|tmp|usr|var)/*"
     r"|/(?:proc|sys|dev|spark-deploy)/.*"
@@ -70,9 +71,14 @@ def _bind(value: str) -> None:
         ) from None
 
 
+def fabric_interface(ip: str) -> ipaddress.IPv4Interface:
+    """Give a fabric address with its prefix, /24 where none is written. Raises ValueError: it is none."""
+    return ipaddress.IPv4Interface(ip if "/" in ip else f"{ip}/24")
+
+
 def _fabric_ip(value: str) -> None:
     try:
-        interface = ipaddress.IPv4Interface(value if "/" in value else f"{value}/24")
+        interface = fabric_interface(value)
     except ValueError:
         raise refuse(
             "an IPv4 address, such as 192.168.200.1 (a prefix other than /24: 192.168.200.1/30)"
@@ -136,7 +142,7 @@ Text = Annotated[str, Field(strict=True)]
 DeploymentName = Annotated[
     Text, _match(r"[a-z0-9][a-z0-9-]{0,39}", "1 to 40 of a-z, 0-9 and -, no - in front")
 ]
-NodeName = Annotated[Text, _match(r"[a-z0-9][a-z0-9-]{0,62}", "1 to 63 of a-z, 0-9 and -, no - in front")]
+NodeName = Annotated[Text, _match(NODE_NAME, "1 to 63 of a-z, 0-9 and -, no - in front")]
 InterfaceName = Annotated[
     Text,
     _match(r"[A-Za-z0-9][\w.-]{0,14}", "an interface name of at most 15 characters, such as enp1s0f1np1"),

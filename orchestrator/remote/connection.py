@@ -39,7 +39,7 @@ class Limits:
     probe_s: float = 15.0  # silence of a script after which the node is asked for a sign of life
     answer_s: float = 25.0  # … and its limit: a link lost for 10 s survives, one lost for good does not
     docker_s: float = 30.0  # one answer: `docker inspect` under memory pressure was seen to take seconds
-    script_grace_s: float = scripts.GRACE_S  # beyond a script's own time limit
+    script_grace_s: float = 15.0  # beyond a script's own time limit: TERM, KILL, and the way back
 
 
 USUAL = Limits()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import docker
 import docker.constants
@@ -25,29 +25,17 @@ if TYPE_CHECKING:
     import paramiko
     from urllib3.connectionpool import HTTPConnectionPool
 
-    from orchestrator.model.inventory import Node
+    from orchestrator.remote.connection import FabricHost
 
 DIAL = "docker system dial-stdio"
-
-
-class Session(Protocol):
-    """What this module needs of a host."""
-
-    @property
-    def node(self) -> Node: ...
-
-    def open_session(self, timeout_s: float) -> paramiko.Channel:
-        """Give a channel for one command."""
-
-    def alive(self) -> bool: ...
 
 
 class SshDocker:
     """Implements remote.host.Docker."""
 
-    def __init__(self, session: Session, answer_s: float) -> None:
+    def __init__(self, host: FabricHost, answer_s: float) -> None:
         """No connection is made before the first question; *answer_s* is the limit of each answer."""
-        self._session = session
+        self._host = host
         self._answer_s = answer_s
         self._client: docker.APIClient | None = None
 
@@ -98,22 +86,22 @@ class SshDocker:
         return self._ask(question)
 
     def _failed(self, found: str) -> SparkDeployError:
-        name = self._session.node.name
-        if not self._session.alive():
+        name = self._host.node.name
+        if not self._host.alive():
             return UnreachableError(f"the connection to {name} is lost", at=name, found=found)
         return StepFailedError("the Docker engine does not answer", at=name, found=found)
 
     def _negotiated(self) -> docker.APIClient:
         """A client that speaks the newest API version that both sides know: Docker 20.10 ends at 1.41."""
-        client = client_for(self._session, self._answer_s)
+        client = client_for(self._host, self._answer_s)
         theirs = str(client.version(api_version=False)["ApiVersion"])
         ours = docker.constants.DEFAULT_DOCKER_API_VERSION
         client._version = ours if docker.utils.version_gte(theirs, ours) else theirs  # type: ignore[attr-defined]  # noqa: SLF001
         return client
 
 
-def client_for(session: Session, answer_s: float) -> docker.APIClient:
-    """A docker-py client whose every connection is a channel of *session*."""
+def client_for(host: FabricHost, answer_s: float) -> docker.APIClient:
+    """A docker-py client whose every connection is a channel of *host*."""
     client = docker.APIClient(base_url="http://localhost:80", version="1.24")  # asks nothing yet
     client.base_url = "http+docker://ssh"
     client.trust_env = False  # a proxy of the environment has no part in this
@@ -121,10 +109,10 @@ def client_for(session: Session, answer_s: float) -> docker.APIClient:
     client.timeout = answer_s  # type: ignore[assignment]  # requests takes fractions
 
     def dial() -> _DialStdio:
-        channel = session.open_session(answer_s)
+        channel = host.open_session(answer_s)
         channel.settimeout(answer_s)
         channel.exec_command(DIAL)
-        return _DialStdio(channel, session, answer_s)
+        return _DialStdio(channel, host, answer_s)
 
     client.mount(client.base_url, _Adapter(dial))
     return client
@@ -163,9 +151,9 @@ class _Connection(HTTPConnection):
 class _DialStdio(ChannelSocket):
     """Turns the end of a `docker` that never began into what to do about it."""
 
-    def __init__(self, channel: paramiko.Channel, session: Session, answer_s: float) -> None:
+    def __init__(self, channel: paramiko.Channel, host: FabricHost, answer_s: float) -> None:
         super().__init__(channel)
-        self._session = session
+        self._host = host
         self._answer_s = answer_s
         self._answered = False
         self._patient = False
@@ -178,7 +166,7 @@ class _DialStdio(ChannelSocket):
     def recv(self, size: int) -> bytes:
         data = self._wait(size)
         if not data and not self._answered:
-            raise explain(self._session.node.name, *self._last_words())
+            raise explain(self._host.node.name, *self._last_words())
         self._answered = True
         return data
 
@@ -186,7 +174,7 @@ class _DialStdio(ChannelSocket):
         while True:
             with contextlib.suppress(TimeoutError):
                 return super().recv(size)
-            if not (self._patient and self._session.alive()):
+            if not (self._patient and self._host.alive()):
                 raise TimeoutError(f"no byte within {self._answer_s:g} s")
 
     def _last_words(self) -> tuple[int, str]:

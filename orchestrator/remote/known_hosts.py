@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import base64
-import binascii
+import contextlib
 import fnmatch
 import hashlib
-import hmac
 import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from paramiko import HostKeys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -116,10 +117,8 @@ def unreadable(files: Iterable[Path]) -> tuple[Path, ...]:
 def _refused(file: Path) -> bool:
     try:
         file.open("rb").close()
-    except PermissionError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return False
 
 
@@ -138,7 +137,7 @@ def parse_line(line: str, file: Path, number: int) -> Entry | None:
         return None
     try:
         blob = base64.b64decode(words[2], validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         return None
     inner = blob[4 : 4 + int.from_bytes(blob[:4], "big")]  # the key's own first string is its type
     return (
@@ -160,17 +159,9 @@ def _matches_pattern(pattern: str, name: str) -> bool:
 
 
 def _matches_hash(names: str, name: str) -> bool:
-    try:
-        salt, digest = (base64.b64decode(part, validate=True) for part in names[3:].split("|"))
-    except (binascii.Error, ValueError):
-        return False
-    return hmac.compare_digest(hmac.digest(salt, name.encode(), "sha1"), digest)
-
-
-def hashed(name: str, salt: bytes) -> str:
-    """*name* as HashKnownHosts writes it; *salt* is 20 random bytes."""
-    digest = hmac.digest(salt, name.encode(), "sha1")
-    return f"|1|{base64.b64encode(salt).decode()}|{base64.b64encode(digest).decode()}"
+    with contextlib.suppress(ValueError, AssertionError):  # no base64, no 20 bytes of salt
+        return HostKeys.hash_host(name, names) == names
+    return False
 
 
 def without(text: str, name: str) -> str:
@@ -194,7 +185,7 @@ def append(file: Path, name: str, key: HostKey, *, hash_name: bool) -> None:
     """Add a line to *file* (made 0600 in a folder 0700), its name hashed where HashKnownHosts says so."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     before = file.read_bytes() if file.exists() else b""
-    shown = hashed(name, os.urandom(20)) if hash_name else name
+    shown = HostKeys.hash_host(name) if hash_name else name
     line = f"{shown} {key.line}\n".encode()
     descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     with os.fdopen(descriptor, "ab") as stream:

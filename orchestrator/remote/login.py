@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
-import re
 import socket
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import paramiko
+from cryptography.exceptions import UnsupportedAlgorithm
 from paramiko.agent import AgentSSH
-from paramiko.auth_strategy import AuthSource, AuthStrategy
-from paramiko.pkey import UnknownKeyType
+from paramiko.auth_strategy import AuthSource, AuthStrategy, InMemoryPrivateKey
+from paramiko.pkey import PublicBlob, UnknownKeyType
 
 from orchestrator.errors import UnreachableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from paramiko.agent import AgentKey
@@ -27,27 +24,16 @@ if TYPE_CHECKING:
     from orchestrator.remote.ssh_config import SshSettings
 
 AGENT_TIMEOUT_S = 10.0  # an agent may ask its user to confirm (ssh-add -c); then it takes a person's time
+# The beginning of a file of OpenSSH's own format, in base64 (PROTOCOL.key): `openssh-key-v1\0`, and the cipher `none`
+OPENSSH_KEY, NO_CIPHER = b"b3BlbnNzaC1rZXktdjEA", b"AAAABG5vbmU"
 
 
-class KeySource(AuthSource):
+class KeySource(InMemoryPrivateKey):
     """A key that the server may accept, and the name by which a message speaks of it."""
 
     def __init__(self, username: str, key: paramiko.PKey, name: str) -> None:
-        super().__init__(username=username)
-        self.key = key
+        super().__init__(username, key)
         self.name = name
-
-    def authenticate(self, transport: paramiko.Transport) -> list[str]:
-        """Raises SSHException where the server does not take the key."""
-        return transport.auth_publickey(self.username, self.key)
-
-
-@dataclass
-class Skipped:
-    """Keys that could not even be tried, with the reason."""
-
-    reasons: list[str] = field(default_factory=list)
-    needs_passphrase: list[Path] = field(default_factory=list)
 
 
 class StrictAuth(AuthStrategy):
@@ -57,7 +43,8 @@ class StrictAuth(AuthStrategy):
         super().__init__(ssh_config=paramiko.SSHConfig())
         self.settings = settings
         self.agent_keys = agent_keys
-        self.skipped = Skipped()
+        self.for_agent: dict[Path, str] = {}  # files that only an agent could use, and why
+        self.unusable: list[str] = []  # other files, each with its reason
 
     def get_sources(self) -> Iterator[AuthSource]:
         """Every key once, the cheapest first."""
@@ -68,45 +55,46 @@ class StrictAuth(AuthStrategy):
         for agent_key in chosen if self.settings.identities_only else chosen + others:
             yield KeySource(user, agent_key, f"{agent_key.comment or agent_key.get_name()} (agent)")
         for file in self.settings.identity_files:
-            if (key := self._load(file)) and key.asbytes() not in {key.blob for key in self.agent_keys}:
+            if (key := self._load(file)) and not self._in_agent(key.asbytes()):
                 yield KeySource(user, key, str(file))
+
+    def _in_agent(self, blob: bytes | None) -> bool:
+        return any(key.blob == blob for key in self.agent_keys)
 
     def _load(self, file: Path) -> paramiko.PKey | None:
         """Give a key file's key; None, and the reason noted, where it cannot be used."""
         try:
             if encrypted(file.read_bytes()):
-                in_agent = public_blob(file) in {key.blob for key in self.agent_keys}
-                self.skipped.needs_passphrase += [] if in_agent else [file]
-                return None
-            key = paramiko.PKey.from_path(str(file))  # and its FILE-cert.pub, if there is one
+                self._leave_to_agent(file, "has a passphrase")
+            else:
+                return paramiko.PKey.from_path(str(file))  # and its FILE-cert.pub, if there is one
         except FileNotFoundError:
-            return None  # the defaults of ssh(1) name files that nobody has
+            pass  # the defaults of ssh(1) name files that nobody has
         except OSError as error:
-            self.skipped.reasons.append(f"{file}: {error.strerror}")
+            self.unusable.append(f"{file}: {error.strerror}")
+        except UnsupportedAlgorithm:  # the key of a FIDO token
+            self._leave_to_agent(file, "only an agent can use it")
         except (ValueError, TypeError, paramiko.SSHException, UnknownKeyType):
-            self.skipped.reasons.append(f"{file}: not a key that paramiko can use")
-        else:
-            return key
+            self.unusable.append(f"{file}: not a key that paramiko can use")
         return None
+
+    def _leave_to_agent(self, file: Path, why: str) -> None:
+        if not self._in_agent(public_blob(file)):
+            self.for_agent[file] = why
 
 
 def encrypted(data: bytes) -> bool:
     """Whether a private key file needs a passphrase: OpenSSH's own format, PKCS#8 and old PEM."""
-    text = data.decode("ascii", errors="replace")
-    match = re.search(r"BEGIN OPENSSH PRIVATE KEY-----(.*?)-----END", text, re.DOTALL)
-    if match is None:
-        return "BEGIN ENCRYPTED PRIVATE KEY" in text or "Proc-Type: 4,ENCRYPTED" in text
-    with contextlib.suppress(binascii.Error, ValueError):
-        body = base64.b64decode("".join(match[1].split())).removeprefix(b"openssh-key-v1\0")
-        return body[4 : 4 + int.from_bytes(body[:4], "big")] != b"none"  # PROTOCOL.key: ciphername
-    return False
+    if OPENSSH_KEY in data:
+        return OPENSSH_KEY + NO_CIPHER not in data
+    return b"ENCRYPTED" in data  # BEGIN ENCRYPTED PRIVATE KEY, or Proc-Type: 4,ENCRYPTED
 
 
 def public_blob(identity: Path) -> bytes | None:
     """Give the public half of a key file, from the .pub beside it (or the file itself, if it is one)."""
-    for file in (identity.with_name(identity.name + ".pub"), identity):
-        with contextlib.suppress(OSError, IndexError, ValueError, binascii.Error):
-            return base64.b64decode(file.read_text(errors="replace").split()[1], validate=True)
+    for file in (f"{identity}.pub", identity):
+        with contextlib.suppress(OSError, ValueError, paramiko.SSHException):
+            return PublicBlob.from_file(file).key_blob
     return None
 
 
@@ -128,13 +116,12 @@ def agent_keys(path: str) -> Iterator[tuple[AgentKey, ...]]:
 
 def refused(settings: SshSettings, strategy: StrictAuth, failure: AuthFailure) -> UnreachableError:
     """Name the user, what was tried and what could not be: the message of a failed login."""
-    names = [cast("KeySource", result.source).name for result in failure.result]
     hung_up = any(
         not isinstance(result.result, paramiko.AuthenticationException) for result in failure.result
     )
-    locked = strategy.skipped.needs_passphrase
-    said = [*(f"{name}: refused" for name in names), *(f"{file}: has a passphrase" for file in locked)]
-    said += [*strategy.skipped.reasons, *(["then the server hung up"] if hung_up else [])]
+    said = [f"{cast('KeySource', result.source).name}: refused" for result in failure.result]
+    said += [f"{file}: {why}" for file, why in strategy.for_agent.items()]
+    said += [*strategy.unusable, *(["then the server hung up"] if hung_up else [])]
     nothing = (
         f"no key: no agent, and none of {', '.join(map(str, settings.identity_files)) or 'the default files'}"
     )
@@ -142,7 +129,7 @@ def refused(settings: SshSettings, strategy: StrictAuth, failure: AuthFailure) -
         f"{_who(settings)} is not let in",
         found="; ".join(said) or nothing,
         wanted="a key of the agent or a key file without passphrase; passwords are never asked for",
-        hint=_way_in(settings, locked, hung_up=hung_up) if said else _first_key(settings),
+        hint=_way_in(settings, [*strategy.for_agent], hung_up=hung_up) if said else _first_key(settings),
     )
 
 
@@ -160,9 +147,9 @@ def _who(settings: SshSettings) -> str:
     return f"{settings.user}@{settings.written.rpartition('@')[2]}"
 
 
-def _way_in(settings: SshSettings, locked: Sequence[Path], *, hung_up: bool) -> str:
-    if locked:
-        return f"ssh-add {locked[0]}  (an agent must run: eval $(ssh-agent))"
+def _way_in(settings: SshSettings, for_agent: list[Path], *, hung_up: bool) -> str:
+    if for_agent:
+        return f"ssh-add {for_agent[0]}  (an agent must run: eval $(ssh-agent))"
     if hung_up:  # sshd ends the connection after MaxAuthTries, 6 by default
         return "name the right key in ssh_config: `IdentityFile …` and `IdentitiesOnly yes`"
     return f"ssh-copy-id {_copy_target(settings)}"

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 KEEP_BYTES = 4_000_000
 MAX_SCRIPT_BYTES = 120_000  # Linux: one argument of a program is at most 128 KiB (MAX_ARG_STRLEN)
 KILL_AFTER_S = 5  # from SIGTERM to SIGKILL
-GRACE_S = 15  # our own limit lies this much over the node's: TERM, KILL, and the way back
 LINGER_S = 2  # for output that is still on its way when the script has ended
 TIMED_OUT, CANCELLED = 124, 143
 
@@ -82,9 +81,9 @@ def run(
     running: Running,
     *,
     timeout_s: float,
-    grace_s: float = GRACE_S,
-    on_line: Callable[[str], None] | None = None,
-    probe: Probe | None = None,
+    grace_s: float,
+    on_line: Callable[[str], None] | None,
+    probe: Probe,
 ) -> Outcome:
     """
     Run bash *script* on a fresh session *channel*; the script's standard input is empty.
@@ -101,14 +100,14 @@ def run(
     running.channel = channel
     if running.cancelled.is_set():
         running.cancel()
-    streams = _Streams(on_line)
-    _drain(channel, streams, _Patience(running, deadline, grace_s, probe))
+    stdout, stderr = _Kept(on_line), _Kept(on_line)
+    _drain(channel, stdout, stderr, _Patience(running, deadline, grace_s, probe))
     code = _exit_code(channel, grace_s)
     if running.cancelled.is_set():
         code = CANCELLED
     elif code == 137 and time.monotonic() >= deadline - grace_s:
         code = TIMED_OUT  # timeout(1) killed the group, and so itself
-    return Outcome(code, streams.stdout.text, streams.stderr.text)
+    return Outcome(code, stdout.text, stderr.text)
 
 
 def _payload(script: str) -> tuple[bytes, str]:
@@ -122,7 +121,7 @@ def _payload(script: str) -> tuple[bytes, str]:
 class _Patience:
     """Decides at every turn whether to wait on for a script."""
 
-    def __init__(self, running: Running, deadline: float, grace_s: float, probe: Probe | None) -> None:
+    def __init__(self, running: Running, deadline: float, grace_s: float, probe: Probe) -> None:
         self._running = running
         self._deadline = deadline
         self._grace_s = grace_s
@@ -142,28 +141,29 @@ class _Patience:
             self._deadline = min(self._deadline, now + self._grace_s)
         if now >= self._deadline and not exited:
             raise LinkLostError("no word from the node in time")
-        if self._probe and now - self._heard >= self._probe.every_s:
+        if now - self._heard >= self._probe.every_s:
             self._probe.ask()
             self.heard()
         return now < self._linger_until
 
 
-def _drain(channel: paramiko.Channel, streams: _Streams, patience: _Patience) -> None:
+def _drain(channel: paramiko.Channel, stdout: _Kept, stderr: _Kept, patience: _Patience) -> None:
     """Read both streams until they end."""
     poll = select.poll()
     poll.register(channel.fileno(), select.POLLIN)
     while True:
         ended = channel.eof_received or channel.closed
         while channel.recv_ready():
-            streams.stdout.feed(channel.recv(65536))
+            stdout.feed(channel.recv(65536))
             patience.heard()
         while channel.recv_stderr_ready():
-            streams.stderr.feed(channel.recv_stderr(65536))
+            stderr.feed(channel.recv_stderr(65536))
             patience.heard()
         if ended or not patience.goes_on(exited=channel.exit_status_ready()):
             break
         poll.poll(200)  # ms: also the time within which cancel() is seen
-    streams.finish()
+    stdout.finish()
+    stderr.finish()
 
 
 def _exit_code(channel: paramiko.Channel, grace_s: float) -> int:
@@ -176,16 +176,6 @@ def _exit_code(channel: paramiko.Channel, grace_s: float) -> int:
     if not transport.is_alive():
         raise LinkLostError("it ended while a script ran")
     return 137  # RFC 4254 exit-signal, which paramiko drops: somebody killed the wrapper on the node
-
-
-class _Streams:
-    def __init__(self, on_line: Callable[[str], None] | None) -> None:
-        self.stdout = _Kept(on_line)
-        self.stderr = _Kept(on_line)
-
-    def finish(self) -> None:
-        self.stdout.finish()
-        self.stderr.finish()
 
 
 class _Kept:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import re
 import shutil
 import socket
+import stat
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ Options = dict[str, list[str]]
 
 # readconf.c, fill_default_options(); the types that paramiko can sign with
 DEFAULT_IDENTITIES = ("~/.ssh/id_rsa", "~/.ssh/id_ecdsa", "~/.ssh/id_ed25519")
+SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
 CONNECT_TIMEOUT_S = 10.0  # ssh's own default is TCP's, some two minutes (tcp(7), tcp_syn_retries)
 MAX_HOPS = 8  # nobody jumps further; beyond it is a loop
 
@@ -33,9 +36,7 @@ class SshEnvironment:
     passwd_home: Path  # what ssh itself takes for `~`
     user: str
     agent: str = ""  # $SSH_AUTH_SOCK
-    config: Path | None = None  # as `ssh -F`; None: the usual files
     ssh: str | None = None  # the ssh program; None: paramiko's parser
-    system_config: Path = Path("/etc/ssh/ssh_config")
 
     @classmethod
     def from_process(cls, environ: Mapping[str, str] | None = None) -> SshEnvironment:
@@ -60,10 +61,13 @@ class SshEnvironment:
 
         ssh looks for ~/.ssh/config in passwd's home; with another $HOME it must be told.
         """
-        if self.config is not None or self.home == self.passwd_home:
-            return self.config
-        candidates = (self.home / ".ssh" / "config", self.system_config)
-        return next((file for file in candidates if _is_there(file)), Path(os.devnull))
+        if self.home == self.passwd_home:
+            return None
+        return next(filter(_is_there, self.usual_files), Path(os.devnull))
+
+    @property
+    def usual_files(self) -> tuple[Path, Path]:
+        return self.home / ".ssh" / "config", SYSTEM_CONFIG
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,9 @@ class SshSettings:
 def _is_there(file: Path) -> bool:
     """Raises FileError: its folder may not be looked into, as ~/.ssh after a `sudo` that made it root's."""
     try:
-        return file.is_file()
+        return stat.S_ISREG(file.stat().st_mode)  # is_file() takes every error for a no, from Python 3.14 on
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except OSError as error:
         raise FileError(
             f"{file} cannot be read",
@@ -319,12 +325,11 @@ def _ask_paramiko(destination: Destination, environment: SshEnvironment) -> Opti
     """Without an ssh program: no Include, but Host, Match, ProxyJump and the rest."""
     import paramiko
 
-    usual = (environment.home / ".ssh" / "config", environment.system_config)
-    files = (environment.config_file,) if environment.config_file else usual
+    files = (environment.config_file,) if environment.config_file else environment.usual_files
     config = paramiko.SSHConfig()
     try:
         for file in files:
-            if file.is_file():
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 config.parse(file.read_text().splitlines())
         found: dict[str, str | list[str]] = dict(config.lookup(destination.host))
     except (paramiko.SSHException, OSError, ValueError) as error:

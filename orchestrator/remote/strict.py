@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import paramiko
 
-from orchestrator.errors import SparkDeployError, UnreachableError
+from orchestrator.errors import UnreachableError
 from orchestrator.remote import known_hosts
-from orchestrator.remote.known_hosts import HostKey, Verdict
+from orchestrator.remote.known_hosts import HostKey
 from orchestrator.shell import sh
 
 if TYPE_CHECKING:
+    from orchestrator.remote.known_hosts import Entry, Verdict
     from orchestrator.remote.ssh_config import SshSettings
 
 # HostKeyAlgorithms by which a server proves a key of this type (RFC 8332: an ssh-rsa key signs with SHA-2)
@@ -19,12 +20,7 @@ ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 
 
 class HostKeyError(UnreachableError):
-    """A host key that is unknown, changed or revoked; *key* is what the host offers."""
-
-    def __init__(self, error: SparkDeployError, key: HostKey, verdict: Verdict) -> None:
-        super().__init__(error.message, at=error.at, found=error.found, wanted=error.wanted, hint=error.hint)
-        self.key = key
-        self.verdict = verdict
+    """A host key that is unknown, changed or revoked."""
 
 
 class StrictPolicy(paramiko.MissingHostKeyPolicy):
@@ -47,8 +43,15 @@ def check(settings: SshSettings, key: HostKey, where: str) -> None:
     """Raises HostKeyError, its *at* being *where*: known_hosts does not have this key for the host."""
     verdict = known_hosts.judge(settings, key, known_hosts.read(settings.known_hosts_files))
     if verdict.status != "trusted":
-        explain = {"unknown": _unknown, "changed": _changed, "revoked": _revoked}[verdict.status]
-        raise HostKeyError(explain(settings, key, verdict, where), key, verdict)
+        raise refusal(settings, key, verdict, where)
+
+
+def refusal(settings: SshSettings, key: HostKey, verdict: Verdict, where: str) -> HostKeyError:
+    """What is wrong with a key that is not trusted, and what to do about it."""
+    if verdict.entry is None:
+        return _unknown(settings, key, where)
+    explain = _revoked if verdict.status == "revoked" else _changed
+    return explain(settings, key, verdict.entry, where)
 
 
 def transport_for(settings: SshSettings, sock: Any, **options: Any) -> paramiko.Transport:
@@ -73,22 +76,22 @@ def show_own_key(key: HostKey) -> str:
     return f"ssh-keygen -lf /etc/ssh/ssh_host_{kind}_key.pub"
 
 
-def _unknown(settings: SshSettings, key: HostKey, _: Verdict, where: str) -> UnreachableError:
-    authority = known_hosts.has_authority(settings, known_hosts.read(settings.known_hosts_files))
-    note = (
-        " (its @cert-authority line does not help: paramiko checks no host certificates)" if authority else ""
-    )
+def _unknown(settings: SshSettings, key: HostKey, where: str) -> HostKeyError:
     files = ", ".join(map(str, settings.known_hosts_files)) or "any known_hosts file"
     closed = ", ".join(map(str, known_hosts.unreadable(settings.known_hosts_files)))
     if closed:
-        return UnreachableError(
+        return HostKeyError(
             f"the host key of {settings.written} cannot be checked: {closed} cannot be read",
             at=where,
             found=f"{key}; Permission denied",
             wanted=f"a line for {settings.known_hosts_name} in {files}, readable for you",
             hint=f"`ls -l {closed}` shows whose it is; after a `sudo` it may be root's: sudo chown $USER {closed}",
         )
-    return UnreachableError(
+    authority = known_hosts.has_authority(settings, known_hosts.read(settings.known_hosts_files))
+    note = (
+        " (its @cert-authority line does not help: paramiko checks no host certificates)" if authority else ""
+    )
+    return HostKeyError(
         f"the host key of {settings.written} is not known",
         at=where,
         found=str(key),
@@ -97,10 +100,8 @@ def _unknown(settings: SshSettings, key: HostKey, _: Verdict, where: str) -> Unr
     )
 
 
-def _changed(settings: SshSettings, key: HostKey, verdict: Verdict, where: str) -> UnreachableError:
-    entry = verdict.entry
-    assert entry is not None  # noqa: S101  judge() gives one with every `changed`
-    return UnreachableError(
+def _changed(settings: SshSettings, key: HostKey, entry: Entry, where: str) -> HostKeyError:
+    return HostKeyError(
         f"the host key of {settings.written} has CHANGED",
         at=where,
         found=str(key),
@@ -111,12 +112,11 @@ def _changed(settings: SshSettings, key: HostKey, verdict: Verdict, where: str) 
     )
 
 
-def _revoked(settings: SshSettings, key: HostKey, verdict: Verdict, where: str) -> UnreachableError:
-    place = verdict.entry.place if verdict.entry else "known_hosts"
-    return UnreachableError(
+def _revoked(settings: SshSettings, key: HostKey, entry: Entry, where: str) -> HostKeyError:
+    return HostKeyError(
         f"the host key of {settings.written} is revoked",
         at=where,
-        found=f"{key}, marked @revoked in {place}",
+        found=f"{key}, marked @revoked in {entry.place}",
         wanted="a new host key on the machine",
-        hint=f"whoever wrote {place} knows why; spark-deploy never trusts this key",
+        hint=f"whoever wrote {entry.place} knows why; spark-deploy never trusts this key",
     )

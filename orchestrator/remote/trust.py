@@ -11,7 +11,7 @@ from orchestrator.errors import StepFailedError, UnreachableError, UsageError
 from orchestrator.remote import known_hosts
 from orchestrator.remote.dial import Line, add_hop, offered_key, where
 from orchestrator.remote.known_hosts import HostKey, Verdict
-from orchestrator.remote.strict import check, show_own_key
+from orchestrator.remote.strict import refusal, show_own_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,7 +60,7 @@ def offers(route: Sequence[SshSettings], name: str) -> Iterator[Offer]:
             key = HostKey(offered.get_name(), offered.asbytes())
             verdict = known_hosts.judge(settings, key, known_hosts.read(settings.known_hosts_files))
             if verdict.status == "revoked":
-                check(settings, key, place)
+                raise refusal(settings, key, verdict, place)
             yield Offer(settings, key, verdict, target=settings is route[-1])
             if settings is not route[-1]:
                 add_hop(line, settings, place)

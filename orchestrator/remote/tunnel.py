@@ -43,15 +43,6 @@ class ChannelSocket:
     def settimeout(self, seconds: float | None) -> None:
         self.channel.settimeout(seconds)
 
-    def gettimeout(self) -> float | None:
-        return self.channel.gettimeout()
-
-    def fileno(self) -> int:
-        return self.channel.fileno()
-
-    def setsockopt(self, *_option: object) -> None:
-        """A channel has no options: TCP_NODELAY is set on the connection that carries it."""
-
     def shutdown(self, how: int) -> None:
         """SHUT_WR: no more to send. Else the end at once, also for a thread that waits in recv()."""
         if how == socket.SHUT_WR:

@@ -17,8 +17,8 @@ import pytest
 
 from orchestrator.errors import one_or_many
 from orchestrator.model.inventory import Fabric, Node, Paths
+from orchestrator.remote.connect import Hosts, try_hosts
 from orchestrator.remote.connection import USUAL, Limits
-from orchestrator.remote.hosts import Hosts, try_hosts
 from orchestrator.remote.known_hosts import HostKey, parse_line
 from orchestrator.remote.ssh_config import SshEnvironment
 
@@ -146,7 +146,6 @@ class Client:
             passwd_home=Path("/nowhere"),
             user="somebody",
             agent=self.agent,
-            config=self.home / ".ssh" / "config",
             ssh=self.ssh,
         )
 

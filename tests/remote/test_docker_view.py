@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.errors import Exit, RefusedError, StepFailedError, UnreachableError
+from orchestrator.remote.connection import Limits
 from tests.remote.conftest import node, open_hosts
 
 if TYPE_CHECKING:
@@ -199,6 +200,16 @@ def test_followed_logs_come_as_they_are_written(host: FabricHost, engine: Engine
     engine.follow.set()
 
     assert [first, *logs] == [b"out\n", b"err\n"]
+
+
+def test_a_followed_log_may_be_silent_for_long(host: FabricHost, engine: Engine, client: Client) -> None:
+    """A model that serves nobody says nothing for hours; only a single answer has a limit."""
+    with open_hosts([node("spark-1")], client.environment, Limits(docker_s=0.3)) as hosts:
+        logs = hosts["spark-1"].docker().logs("there", follow=True)
+        first = next(logs)
+        threading.Timer(1, engine.follow.set).start()
+
+        assert [first, *logs] == [b"out\n", b"err\n"]
 
 
 def test_no_second_connection_is_made(host: FabricHost, docker_node: tuple[Sshd, Path]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator.errors import Exit, ManyError, UnreachableError
-from orchestrator.remote.hosts import try_hosts
+from orchestrator.remote.connect import try_hosts
 from tests.remote.conftest import keygen, node, open_hosts, public
 
 if TYPE_CHECKING:

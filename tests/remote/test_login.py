@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 from typing import TYPE_CHECKING
@@ -139,6 +140,43 @@ def test_a_file_that_is_no_key_is_named(client: Client, sshd: Sshd, tmp_path: Pa
     client.know(sshd)
 
     assert refusal(client).found == f"{tmp_path / 'odd'}: not a key that paramiko can use"
+
+
+def token_key(file: Path) -> Path:
+    """A key file as `ssh-keygen -t ed25519-sk -O no-touch-required` writes it, for a token that nobody has."""
+
+    def string(content: bytes) -> bytes:
+        return len(content).to_bytes(4, "big") + content
+
+    public = string(b"sk-ssh-ed25519@openssh.com") + string(b"p" * 32) + string(b"ssh:")
+    private = b"same" * 2 + public + b"\0" + string(b"h" * 64) + string(b"") + string(b"me")
+    private += bytes(range(1, 1 - len(private) % -8))
+    parts = (b"none", b"none", b"")
+    key = b"openssh-key-v1\0" + b"".join(map(string, parts)) + b"\0\0\0\1" + string(public) + string(private)
+    text = base64.encodebytes(key).decode()
+    file.write_text(f"-----BEGIN OPENSSH PRIVATE KEY-----\n{text}-----END OPENSSH PRIVATE KEY-----\n")
+    return file
+
+
+def test_the_key_of_a_token_locks_nobody_out(client: Client, sshd: Sshd, tmp_path: Path) -> None:
+    """`~/.ssh/id_ecdsa_sk` comes before id_ed25519 in ssh's own list; it was a traceback."""
+    token = token_key(tmp_path / "id_ecdsa_sk")
+    client.configure(section(client, sshd, token) + f"  IdentityFile {client.key}\n")
+    client.know(sshd)
+
+    with open_hosts([node("spark-1")], client.environment) as hosts:
+        assert hosts["spark-1"].alive()
+
+
+def test_the_key_of_a_token_needs_an_agent(client: Client, sshd: Sshd, tmp_path: Path) -> None:
+    token = token_key(tmp_path / "id_ed25519_sk")
+    client.configure(section(client, sshd, token))
+    client.know(sshd)
+
+    error = refusal(client)
+
+    assert error.found == f"{token}: only an agent can use it"
+    assert error.hint == f"ssh-add {token}  (an agent must run: eval $(ssh-agent))"
 
 
 def test_an_agent_with_too_many_keys_is_explained(

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import stat
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import paramiko
 import pytest
 
 from orchestrator.errors import StepFailedError
+from orchestrator.remote import files
 from orchestrator.shell import NodePath
 from tests.remote.conftest import node, open_hosts
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from orchestrator.remote.connection import FabricHost
     from tests.remote.conftest import Client, Sshd
 
@@ -32,10 +33,30 @@ def test_a_file_arrives_with_its_mode_and_its_folders_are_ours_alone(
     assert [mode(tmp_path / name) for name in ("a", "a/b", "a/b/run.sh")] == [0o700, 0o700, 0o755]
 
 
-def test_a_secret_is_never_readable_by_others(host: FabricHost, tmp_path: Path) -> None:
-    """Its mode is set before its first byte: the file beside it is made by the same call."""
-    host.put(NodePath(f"{tmp_path}/secrets.env"), b"KEY=x\n", 0o600)
+class Watching(paramiko.SFTPClient):
+    """Notes the mode that a file has when its content comes."""
 
+    def open(self, filename: str, mode: str = "r", bufsize: int = -1) -> paramiko.SFTPFile:
+        file = super().open(filename, mode, bufsize)
+        write, self.modes = file.write, []
+
+        def noting(data: bytes) -> None:
+            self.modes.append(stat.S_IMODE(Path(filename).stat().st_mode))
+            write(data)
+
+        file.write = noting
+        return file
+
+
+def test_a_secret_is_never_readable_by_others(host: FabricHost, tmp_path: Path) -> None:
+    """Its mode is set before its first byte; sshd's umask would have it 0644 until then."""
+    channel = host.open_session(10)
+    channel.invoke_subsystem("sftp")
+    sftp = Watching(channel)
+
+    files.write(sftp, f"{tmp_path}/secrets.env", b"KEY=x\n", 0o600)
+
+    assert sftp.modes == [0o600]
     assert mode(tmp_path / "secrets.env") == 0o600
 
 

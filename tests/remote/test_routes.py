@@ -48,6 +48,21 @@ def test_everything_goes_through_one_connection(make_sshd, client: Client, tmp_p
     assert sshd.logins == 1
 
 
+def test_all_files_go_through_one_channel(make_sshd, client: Client, tmp_path: Path) -> None:
+    """sshd counts sessions, too: MaxSessions is 10, and each of them is a round trip or two."""
+    sshd = make_sshd()
+    client.configure(client.host("spark-1", sshd))
+    client.know(sshd)
+
+    with open_hosts([node("spark-1")], client.environment) as hosts:
+        for name in ("a", "b"):
+            hosts["spark-1"].put(NodePath(f"{tmp_path}/{name}"), b"x")
+            hosts["spark-1"].read(NodePath(f"{tmp_path}/{name}"))
+
+    sshd.wait_for("Connection closed by")
+    assert sum("subsystem 'sftp'" in line for line in sshd.log) == 1
+
+
 def test_a_jump_host_leads_to_the_node(client: Client, sshd: Sshd, jump: Sshd) -> None:
     client.configure(client.host("spark-1", sshd, "ProxyJump gate") + client.host("gate", jump))
     client.know(sshd)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
+from paramiko import HostKeys
 
 from orchestrator.cli.main import cli
 from orchestrator.errors import Exit, SparkDeployError, UnreachableError, UsageError
-from orchestrator.remote.known_hosts import hashed
 from tests.remote.conftest import keygen, node, open_hosts, public
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def test_a_changed_key_takes_the_place_of_the_old_one(
 
 def test_the_old_line_of_a_changed_key_may_be_hashed(run, client: Client, sshd: Sshd, tmp_path: Path) -> None:
     client.configure(client.host("spark-1", sshd, "HashKnownHosts yes"))
-    client.know(sshd, public(keygen(tmp_path / "old")), name=hashed(f"[127.0.0.1]:{sshd.port}", b"x" * 20))
+    client.know(sshd, public(keygen(tmp_path / "old")), name=HostKeys.hash_host(f"[127.0.0.1]:{sshd.port}"))
 
     run("spark-1", "--fingerprint", public(sshd.key).fingerprint)
 

@@ -121,14 +121,18 @@ def test_a_port_of_its_own_is_part_of_the_name_in_known_hosts() -> None:
     assert settings("hostname spark\nport 2222\nhostkeyalias Gold\n").known_hosts_name == "gold"
 
 
+def without_ssh(home: Path, config: str) -> SshEnvironment:
+    """A laptop without an ssh program, and its ssh_config."""
+    (home / ".ssh").mkdir()
+    (home / ".ssh" / "config").write_text(config)
+    return SshEnvironment(home, Path("/nowhere"), "ann", ssh=None)
+
+
 def test_without_an_ssh_program_the_file_is_read_by_paramiko(tmp_path: Path) -> None:
     """A laptop without OpenSSH still has jump hosts, users and keys of its ssh_config."""
-    (tmp_path / ".ssh").mkdir()
-    (tmp_path / ".ssh" / "config").write_text(
-        "Host spark-1\n  HostName 10.0.0.1\n  Port 2222\n  User op\n  ProxyJump gate\nHost gate\n  User jumper\n"
-    )
-    alone = SshEnvironment(tmp_path, tmp_path, "ann", ssh=None, system_config=tmp_path / "none")
-    gate, host = route("spark-1", alone)
+    config = "Host spark-1\n  HostName 10.0.0.1\n  Port 2222\n  User op\n  ProxyJump gate\nHost gate\n  User jumper\n"
+
+    gate, host = route("spark-1", without_ssh(tmp_path, config))
 
     assert (gate.hostname, gate.user, host.address, host.user) == ("gate", "jumper", "10.0.0.1:2222", "op")
     assert host.user_known_hosts[0] == tmp_path / ".ssh" / "known_hosts"
@@ -137,18 +141,14 @@ def test_without_an_ssh_program_the_file_is_read_by_paramiko(tmp_path: Path) -> 
 
 def test_a_chain_of_jumps_is_dialled_from_the_left(tmp_path: Path) -> None:
     """`ProxyJump a,b`: a is reached first; b's own ProxyJump does not count, a's does."""
-    (tmp_path / "config").write_text(
-        "Host t\n  ProxyJump a,b\nHost b\n  ProxyJump wrong\nHost a\n  ProxyJump first\n"
-    )
-    environment = SshEnvironment(tmp_path, tmp_path, "ann", config=tmp_path / "config", ssh=None)
+    config = "Host t\n  ProxyJump a,b\nHost b\n  ProxyJump wrong\nHost a\n  ProxyJump first\n"
 
-    assert [hop.written for hop in route("t", environment)] == ["first", "a", "b", "t"]
+    assert [hop.written for hop in route("t", without_ssh(tmp_path, config))] == ["first", "a", "b", "t"]
 
 
 def test_a_loop_of_jump_hosts_is_named(tmp_path: Path) -> None:
     """`Host *` with ProxyJump applies to the jump host as well: a common slip."""
-    (tmp_path / "config").write_text("Host *\n  ProxyJump gate\n")
-    environment = SshEnvironment(tmp_path, tmp_path, "ann", config=tmp_path / "config", ssh=None)
+    environment = without_ssh(tmp_path, "Host *\n  ProxyJump gate\n")
 
     with pytest.raises(FileError, match="form a loop"):
         route("spark-1", environment)
