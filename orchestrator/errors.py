@@ -108,12 +108,12 @@ class ManyError(SparkDeployError):
     """Several errors at once, all shown; the exit code is the one that outranks the others."""
 
     def __init__(self, errors: tuple[SparkDeployError, ...]) -> None:
-        super().__init__("\n".join(str(error) for error in errors))
+        super().__init__("\n".join(map(str, errors)))
         self.errors = errors
         self.exit_code = max(error.exit_code for error in errors)
 
     def __str__(self) -> str:
-        return self.message
+        return "\n".join(map(str, self.errors))
 
 
 def one_or_many(errors: Sequence[SparkDeployError]) -> SparkDeployError:

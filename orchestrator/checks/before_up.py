@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import RefusedError
@@ -215,16 +216,16 @@ def _container_is_of_this_inventory(
 def _api_address_is_the_heads(
     inventory: Inventory, _: Recipe, node: Node, facts: NodeFacts
 ) -> Iterator[RefusedError]:
-    bind = inventory.api.bind
+    bind = ip_address(inventory.api.bind)
     held = {address for addresses in facts.addresses.values() for address in addresses}
-    if node.role != "head" or not held or inventory.api.local != bind or bind.startswith("127."):
-        return
-    if bind[:1].isdigit() and ":" not in bind and bind not in held:
+    if node.role != "head" or not held or bind.version == 6 or bind.is_loopback or bind.is_unspecified:
+        return  # of IPv6 the facts say nothing
+    if str(bind) not in held:
         yield RefusedError(
             f"{node.name} does not hold {bind}, where the API shall listen",
             at=node.name,
             found=", ".join(sorted(held)),
-            wanted=bind,
+            wanted=str(bind),
             hint="correct api.bind in the inventory: 127.0.0.1, 0.0.0.0 or an address of the head",
         )
 

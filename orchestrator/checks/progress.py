@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from orchestrator.model.state import ENDED
+from orchestrator.model.state import ENDED, SERVING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,7 @@ NOBODY_HEARD = frozenset({"booting", "waiting-address", "waiting-peers"})
 # Supervisors that hear each other judge first, and know more; these are for a head that hangs. Joining: their own
 # limit for `ray start` is 60 s. Ready: their clock begins a little after ours, and ends with cleaning up.
 LATER_THAN_THEY_S = {"joined": 90, "ready": 15}
-HEAD_JOINED = frozenset({"starting-engine", "probing", "serving", "suspect", "link-lost"})
+HEAD_JOINED = frozenset({"starting-engine", "probing", SERVING, "suspect", "link-lost"})
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _there(inventory: Inventory, until: str, states: Mapping[str, NodeState | No
     phases = {node.name: state.phase if (state := states.get(node.name)) else "" for node in inventory.nodes}
     if until == "joined":
         return phases[inventory.head.name] in HEAD_JOINED
-    return set(phases.values()) == {"serving"}
+    return set(phases.values()) == {SERVING}
 
 
 def _late(

@@ -11,12 +11,13 @@ from orchestrator.diagnosis.known import HINTS, KNOWN
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from orchestrator.diagnosis.known import Known
+
 # Ray colours its output even with NO_COLOR set (measured, 2.60).
 ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 ENGINE_FAILED = "EngineCore failed to start"
-TRACEBACK_LIMIT = (
-    400  # lines after it in which the traceback ends; the longest of tests/fixtures/logs takes 74
-)
+# Lines after it in which the traceback ends; the longest of tests/fixtures/logs takes 74.
+TRACEBACK_LIMIT = 400
 EXCEPTION = re.compile(r"(?:^|\s)((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)): \S")
 # What an engine says when another process of it was killed (measured, vLLM 0.32): never the cause.
 SECONDARY = re.compile(
@@ -44,18 +45,17 @@ def find_cause(logs: Mapping[str, str]) -> Finding | None:
     cleaned = {
         node: [ANSI.sub("", line).rstrip() for line in text.splitlines()] for node, text in logs.items()
     }
-    return _known(cleaned) or _traceback(cleaned)
+    return _known(KNOWN, cleaned) or _traceback(cleaned)
 
 
 def hint_for(cause: str) -> str:
     """Give what to do about a cause that a supervisor or a script has named; "" where we know nothing."""
-    found = next((hint for pattern, hint in HINTS if pattern.search(cause)), "")
-    finding = None if found else _known({"": [cause]})
-    return finding.hint if finding else found
+    finding = _known((*HINTS, *KNOWN), {"": [cause]})
+    return finding.hint if finding else ""
 
 
-def _known(logs: Mapping[str, list[str]]) -> Finding | None:
-    for known in KNOWN:
+def _known(causes: Iterable[Known], logs: Mapping[str, list[str]]) -> Finding | None:
+    for known in causes:
         for node, lines in logs.items():
             for line in lines:
                 match = known.pattern.search(line)

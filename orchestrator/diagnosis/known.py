@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Known:
-    """*pattern*'s groups fill the text of *cause* and *hint*."""
+    """*pattern*'s groups fill the text of *cause* and *hint*; no cause where the line itself says it."""
 
     pattern: re.Pattern[str]
     cause: str
@@ -115,32 +115,33 @@ KNOWN = (
 )
 
 
-def _hint(pattern: str, hint: str) -> tuple[re.Pattern[str], str]:
-    return re.compile(pattern), hint
-
-
 # What our own supervisor and scripts say, and what to do about it: not searched for in logs, where it may be old.
 HINTS = (
-    _hint(
+    _known(
         r"transport is NET/Socket",
+        "",
         "RDMA needs /dev/infiniband on the node, memlock unlimited and fabric.hcas as `ibdev2netdev` shows them; "
         "to serve over TCP all the same, far slower: `transport: tcp` in the inventory",
     ),
-    _hint(
+    _known(
         r"did not join (?:Ray|the Ray cluster|[\d.]+:\d+)",
+        "",
         "a firewall on the fabric? Between the fabric addresses every TCP port must be open, ports.ray first: "
         "`sudo ufw status` and `sudo nft list ruleset` on the nodes",
     ),
-    _hint(
+    _known(
         r"(?i)permission denied.*docker",
+        "",
         "on the node: sudo usermod --append --groups docker $USER   # then log in again",
     ),
-    _hint(  # as after an `up` whose inventory logged in as root, with the same home
+    _known(  # as after an `up` whose inventory logged in as root, with the same home
         r"/\.(?:cache/)?spark-deploy\b.*Permission denied",
+        "",
         "the folder is another user's; on the node: sudo chown --recursive $USER ~/.spark-deploy ~/.cache/spark-deploy",
     ),
-    _hint(
+    _known(
         r"Cannot connect to the Docker daemon|Docker does not answer",
+        "",
         "on the node: sudo systemctl start docker",
     ),
 )

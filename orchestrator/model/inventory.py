@@ -57,13 +57,8 @@ class Api:
 
     @property
     def local(self) -> str:
-        """Where the head reaches it itself."""
-        return local_address(self.bind)
-
-
-def local_address(bind: str) -> str:
-    """Give loopback for an API that listens everywhere."""
-    return "127.0.0.1" if bind in ("0.0.0.0", "::") else bind  # noqa: S104  # compared
+        """Where the head reaches it itself: loopback for an API that listens everywhere."""
+        return "127.0.0.1" if self.bind in ("0.0.0.0", "::") else self.bind  # noqa: S104  # compared
 
 
 @dataclass(frozen=True)

@@ -57,28 +57,29 @@ class NodeState:
 
 def parse_state(text: str | bytes | None) -> NodeState | None:
     """
-    Give the state in *text*, or None where there is none yet.
+    Give the state in *text*, or None where this version can read none.
 
-    Raises:
-        ValueError: *text* is not a state file of a schema this version reads.
+    None was written yet, it was torn by a power cut or edited on the node, or its schema is newer. The supervisor
+    writes it anew within 5 s.
     """
-    if not text:
+    try:
+        raw: Any = json.loads(text or "")
+    except ValueError:
         return None
-    raw: Any = json.loads(text)
     if not isinstance(raw, dict) or not isinstance(raw.get("schema"), int) or raw["schema"] > SCHEMA:
-        raise ValueError(
-            f"state.json has schema {raw.get('schema') if isinstance(raw, dict) else raw!r}, wanted at most {SCHEMA}"
-        )
-    return NodeState(
-        **{f.name: _typed(f.name, f.default, raw[f.name]) for f in fields(NodeState) if f.name in raw}
-    )
+        return None
+    known = {key.name: key.default for key in fields(NodeState) if key.name in raw}
+    if not all(_is_like(default, raw[name]) for name, default in known.items()):
+        return None
+    told: dict[str, Any] = {
+        name: tuple(raw[name]) if isinstance(default, tuple) else raw[name] for name, default in known.items()
+    }
+    return NodeState(**told)
 
 
-def _typed(key: str, default: Any, value: Any) -> Any:
-    """Give *value* if it is of the type of *default*: a state file comes from a node, where anybody may edit it."""
+def _is_like(default: Any, value: Any) -> bool:
+    """Whether *value* is of the type of *default*; a whole number may stand for a fraction, and the other way round."""
     if isinstance(default, tuple):
-        if isinstance(value, list) and all(isinstance(item, str) for item in value):
-            return tuple(value)
-    elif type(value) is type(default) or (type(default) in (int, float) and type(value) in (int, float)):
-        return value
-    raise ValueError(f"{key} in state.json is {value!r}, wanted {type(default).__name__}")
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    numbers = (int, float)
+    return type(value) is type(default) or (type(default) in numbers and type(value) in numbers)

@@ -7,8 +7,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from orchestrator.model.inventory import Inventory, Node
     from orchestrator.model.recipe import Recipe
 
@@ -32,15 +30,10 @@ def parallel_sizes(recipe: Recipe, nodes: int) -> tuple[int, int, int]:
 
     The product may not be the number of nodes: load.pair refuses that.
     """
-    pipeline = _size(recipe.vllm, "pipeline-parallel-size")
-    context = _size(recipe.vllm, "prefill-context-parallel-size")
-    rest = max(1, nodes // max(1, pipeline * context))
-    return _size(recipe.vllm, "tensor-parallel-size", rest), pipeline, context
-
-
-def _size(options: Mapping[str, Any], name: str, default: int = 1) -> int:
-    value = options.get(name, default)
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
+    pipeline = recipe.vllm.get("pipeline-parallel-size", 1)
+    context = recipe.vllm.get("prefill-context-parallel-size", 1)
+    rest = max(1, nodes // (pipeline * context))
+    return recipe.vllm.get("tensor-parallel-size", rest), pipeline, context
 
 
 def serve_arguments(recipe: Recipe, inventory: Inventory) -> tuple[str, ...]:
@@ -155,6 +148,6 @@ def _json(value: Any) -> str:
 
 def _one_line(text: str) -> str:
     """One argument is one line of the file: nothing in it may end a line for any reader of it."""
-    if "\0" in text or len(text.splitlines()) > 1 or text != "".join(text.splitlines()):
+    if "\0" in text or text != "".join(text.splitlines()):
         raise ValueError("text with a line break or NUL in it; every argument is one line")
     return text

@@ -51,43 +51,73 @@ PER_NODE = (
     "NCCL_IB_GID_INDEX",
 )
 
+_TRANSPORT = (
+    Variable("NCCL_DEBUG", "INFO", "the log is the only proof of NET/IB against NET/Socket"),
+    Variable("NCCL_DEBUG_SUBSYS", "INIT,NET", "what that proof needs, no more"),
+    Variable("NCCL_IB_DISABLE", "0", "1 costs about 4 times the bandwidth; an image may set it"),
+    Variable("NCCL_IGNORE_CPU_AFFINITY", "1", "eugr/spark-vllm-docker, sparkrun"),
+)
+_FOLDERS = (
+    Variable("HF_HOME", HUGGINGFACE, "paths.huggingface of this node, whole: snapshots are symlinks"),
+    Variable("VLLM_CONFIG_ROOT", RELEASE, "where vLLM reads ray_non_carry_over_env_vars.json"),
+    Variable(
+        "VLLM_CACHE_ROOT", f"{CACHE}/vllm", "torch.compile, AOT and DeepGEMM results outlive the container"
+    ),
+    Variable("TRITON_CACHE_DIR", f"{CACHE}/triton", "the same for Triton"),
+    Variable("FLASHINFER_WORKSPACE_BASE", f"{CACHE}/flashinfer", "the same for FlashInfer"),
+    Variable(
+        "TORCHINDUCTOR_CACHE_DIR",
+        f"{CACHE}/torchinductor",
+        "the same for Inductor outside vLLM's own cache",
+    ),
+    Variable("TILELANG_CACHE_DIR", f"{CACHE}/tilelang", "the same for TileLang"),
+    Variable("CUDA_CACHE_PATH", f"{CACHE}/cuda", "the same for PTX compiled by the driver"),
+)
+_OFFLINE = (
+    Variable("HF_HUB_OFFLINE", "1", "recipe: offline; a missing file fails at once"),
+    Variable("TRANSFORMERS_OFFLINE", "1", "the same for transformers"),
+)
+_QUIET = (
+    Variable("VLLM_NO_USAGE_STATS", "1", "vLLM's usage statistics"),
+    Variable("DO_NOT_TRACK", "1", "the same, by the common name"),
+    Variable("RAY_USAGE_STATS_ENABLED", "0", "Ray's usage statistics"),
+    Variable("HF_HUB_DISABLE_TELEMETRY", "1", "Hugging Face's"),
+)
+
+
+def _owned(reason: str, *names: str | Variable) -> dict[str, str]:
+    return {name if isinstance(name, str) else name.name: reason for name in names}
+
+
 # What a recipe may not set, and why. Names that are a prefix end in `*`.
-_FABRIC = "it comes from each node's fabric settings in the inventory"
-_FOLDERS = "it names a folder that is mounted into the container (inventory: paths)"
-_AUTH = "the tool makes one token per deployment"
-_QUIET = "usage statistics are always off"
-_PEERS = "it is computed from supervision.peer_timeout_s, and slower"
-_SUPERVISOR = "the supervisor sets it for its children"
 OWNED: dict[str, str] = {
-    **dict.fromkeys(
-        (*PER_NODE, "MASTER_ADDR", "RAY_NODE_IP_ADDRESS", "RAY_OVERRIDE_NODE_IP_ADDRESS"), _FABRIC
+    **_owned(
+        "it comes from each node's fabric settings in the inventory",
+        *PER_NODE,
+        "MASTER_ADDR",
+        "RAY_NODE_IP_ADDRESS",
+        "RAY_OVERRIDE_NODE_IP_ADDRESS",
     ),
     "NCCL_IB_GID_INDEX": "indices differ per node and drift over reboots; NCCL finds the right one",
-    **dict.fromkeys(("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"), _AUTH),
+    **_owned(
+        "the tool makes one token per deployment", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
+    ),
     "RAY_memory_monitor_refresh_ms": "Ray's memory monitor kills vLLM on unified memory",
-    "RAY_health_check_*": _PEERS,
-    "RAY_gcs_rpc_server_reconnect_timeout_s": _PEERS,
-    **dict.fromkeys(
-        ("VLLM_NO_USAGE_STATS", "DO_NOT_TRACK", "RAY_USAGE_STATS_ENABLED", "HF_HUB_DISABLE_TELEMETRY"), _QUIET
+    **_owned(
+        "it is computed from supervision.peer_timeout_s, and slower",
+        "RAY_health_check_*",
+        "RAY_gcs_rpc_server_reconnect_timeout_s",
     ),
-    **dict.fromkeys(("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"), "it follows the recipe's `offline`"),
-    **dict.fromkeys(
-        (
-            "HF_HOME",
-            "HF_HUB_CACHE",
-            "HUGGINGFACE_HUB_CACHE",
-            "TRANSFORMERS_CACHE",
-            "VLLM_CACHE_ROOT",
-            "VLLM_CONFIG_ROOT",
-            "TRITON_CACHE_DIR",
-            "FLASHINFER_WORKSPACE_BASE",
-            "TORCHINDUCTOR_CACHE_DIR",
-            "TILELANG_CACHE_DIR",
-            "CUDA_CACHE_PATH",
-        ),
-        _FOLDERS,
+    **_owned("usage statistics are always off", *_QUIET),
+    **_owned("it follows the recipe's `offline`", *_OFFLINE),
+    **_owned(
+        "it names a folder that is mounted into the container (inventory: paths)",
+        *_FOLDERS,
+        "HF_HUB_CACHE",
+        "HUGGINGFACE_HUB_CACHE",
+        "TRANSFORMERS_CACHE",
     ),
-    **dict.fromkeys(("RAY_ADDRESS", "TMPDIR", "RAY_TMPDIR"), _SUPERVISOR),
+    **_owned("the supervisor sets it for its children", "RAY_ADDRESS", "TMPDIR", "RAY_TMPDIR"),
     "SPARK_DEPLOY_*": "the name is the tool's own",
 }
 
@@ -111,14 +141,17 @@ def looks_secret(name: str) -> bool:
 
 def environment(inventory: Inventory, recipe: Recipe, node: Node) -> tuple[Group, ...]:
     """Give *node*'s variables in groups; what the recipe's `env` names replaces a default."""
+    master = Variable(
+        "MASTER_ADDR", inventory.head.fabric.ip, "the head's fabric address, the same on every node"
+    )
     groups = (
         Group("This node on the fabric (never copied to another node)", _fabric(node)),
-        Group("The pair", _pair(inventory)),
-        Group("Transport", _transport()),
+        Group("The pair", (master,)),
+        Group("Transport", _TRANSPORT),
         Group("Ray", _ray(recipe)),
         Group("vLLM", _vllm(recipe)),
-        Group("Folders of the container", _folders()),
-        Group("No call to any other network", _quiet(recipe)),
+        Group("Folders of the container", _FOLDERS),
+        Group("No call to any other network", (*(_OFFLINE if recipe.offline else ()), *_QUIET)),
     )
     defaults = {variable.name: variable.value for group in groups for variable in group.variables}
     kept = [
@@ -151,23 +184,6 @@ def _fabric(node: Node) -> tuple[Variable, ...]:
             Variable("NCCL_IB_HCA", hcas, "both twins of the port: one alone has half the bandwidth")
         )
     return tuple(variables)
-
-
-def _pair(inventory: Inventory) -> tuple[Variable, ...]:
-    return (
-        Variable(
-            "MASTER_ADDR", inventory.head.fabric.ip, "the head's fabric address, the same on every node"
-        ),
-    )
-
-
-def _transport() -> tuple[Variable, ...]:
-    return (
-        Variable("NCCL_DEBUG", "INFO", "the log is the only proof of NET/IB against NET/Socket"),
-        Variable("NCCL_DEBUG_SUBSYS", "INIT,NET", "what that proof needs, no more"),
-        Variable("NCCL_IB_DISABLE", "0", "1 costs about 4 times the bandwidth; an image may set it"),
-        Variable("NCCL_IGNORE_CPU_AFFINITY", "1", "eugr/spark-vllm-docker, sparkrun"),
-    )
 
 
 def _ray(recipe: Recipe) -> tuple[Variable, ...]:
@@ -209,39 +225,4 @@ def _vllm(recipe: Recipe) -> tuple[Variable, ...]:
         Variable(
             "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", "1800", "the first request may compile, too (vLLM: 300 s)"
         ),
-    )
-
-
-def _folders() -> tuple[Variable, ...]:
-    return (
-        Variable("HF_HOME", HUGGINGFACE, "paths.huggingface of this node, whole: snapshots are symlinks"),
-        Variable("VLLM_CONFIG_ROOT", RELEASE, "where vLLM reads ray_non_carry_over_env_vars.json"),
-        Variable(
-            "VLLM_CACHE_ROOT",
-            f"{CACHE}/vllm",
-            "torch.compile, AOT and DeepGEMM results outlive the container",
-        ),
-        Variable("TRITON_CACHE_DIR", f"{CACHE}/triton", "the same for Triton"),
-        Variable("FLASHINFER_WORKSPACE_BASE", f"{CACHE}/flashinfer", "the same for FlashInfer"),
-        Variable(
-            "TORCHINDUCTOR_CACHE_DIR",
-            f"{CACHE}/torchinductor",
-            "the same for Inductor outside vLLM's own cache",
-        ),
-        Variable("TILELANG_CACHE_DIR", f"{CACHE}/tilelang", "the same for TileLang"),
-        Variable("CUDA_CACHE_PATH", f"{CACHE}/cuda", "the same for PTX compiled by the driver"),
-    )
-
-
-def _quiet(recipe: Recipe) -> tuple[Variable, ...]:
-    offline = (
-        Variable("HF_HUB_OFFLINE", "1", "recipe: offline; a missing file fails at once"),
-        Variable("TRANSFORMERS_OFFLINE", "1", "the same for transformers"),
-    )
-    return (
-        *(offline if recipe.offline else ()),
-        Variable("VLLM_NO_USAGE_STATS", "1", "vLLM's usage statistics"),
-        Variable("DO_NOT_TRACK", "1", "the same, by the common name"),
-        Variable("RAY_USAGE_STATS_ENABLED", "0", "Ray's usage statistics"),
-        Variable("HF_HUB_DISABLE_TELEMETRY", "1", "Hugging Face's"),
     )

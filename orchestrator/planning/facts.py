@@ -19,7 +19,6 @@ from orchestrator.model.facts import (
 from orchestrator.model.plan import Script
 from orchestrator.model.state import parse_state
 from orchestrator.planning import environment
-from orchestrator.planning.layout import lock_folder, releases_folder, run_folder
 from orchestrator.planning.render import render_script
 from orchestrator.shell import NodePath
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
     from orchestrator.model.inventory import Inventory, Node
     from orchestrator.model.recipe import Recipe
-    from orchestrator.model.state import NodeState
 
 # Measured 0.4 s on an idle node; a Docker engine that is just starting may need seconds to answer.
 TIME_LIMIT_S = 30
@@ -36,15 +34,13 @@ TIME_LIMIT_S = 30
 
 def facts_script(inventory: Inventory, recipe: Recipe, node: Node) -> Script:
     text = render_script(
-        "scripts/facts.sh.j2",
+        "facts",
+        inventory,
+        node,
         image=recipe.image,
-        container=inventory.container,
         model_folder=model_folder(recipe, node),
         hub_reference="" if recipe.local_model else str(recipe.vllm.get("revision", "main")),
         peers=[peer.fabric.ip for peer in inventory.others(node)],
-        releases=releases_folder(inventory, node),
-        run_folder=run_folder(inventory, node),
-        lock=lock_folder(inventory, node),
     )
     return Script(text, TIME_LIMIT_S)
 
@@ -85,7 +81,7 @@ def parse_facts(node: Node, output: str) -> NodeFacts:
         hcas=_named(sections["infiniband"], "hca"),
         infiniband_devices=_named(sections["infiniband"], "device"),
         releases=_releases(sections["releases"]),
-        state=_state(sections["state"]),
+        state=parse_state("\n".join(sections["state"])),
         desired=" ".join(sections["desired"]),
         lock=_lock(sections["lock"]),
         state_free_bytes=_first_number(sections["disk"]),
@@ -192,13 +188,6 @@ def _releases(lines: list[str]) -> dict[str, dict[str, str]]:
         if match:
             releases.setdefault(match.group(2), {})[match.group(3)] = match.group(1)
     return releases
-
-
-def _state(lines: Iterable[str]) -> NodeState | None:
-    try:
-        return parse_state("\n".join(lines))
-    except ValueError:
-        return None  # torn by a power cut: the supervisor writes a new one
 
 
 def _lock(lines: list[str]) -> LockFacts:

@@ -31,3 +31,17 @@ def run_folder(inventory: Inventory, node: Node) -> NodePath:
 def lock_folder(inventory: Inventory, node: Node) -> NodePath:
     """Outside the deployment's folder: a lock outlives what it guards."""
     return node.paths.state / "locks" / f"{inventory.name}.{node.name}"
+
+
+def names(inventory: Inventory, node: Node) -> dict[str, str]:
+    """Give all of it by the names that templates/scripts/ use."""
+    return {
+        "container": inventory.container,
+        "deployment": inventory.name,
+        "state": node.paths.state,
+        "locks": node.paths.state / "locks",
+        "lock": lock_folder(inventory, node),
+        "node_folder": node_folder(inventory, node),
+        "releases": releases_folder(inventory, node),
+        "run_folder": run_folder(inventory, node),
+    }

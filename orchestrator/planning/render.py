@@ -17,7 +17,7 @@ import jinja2
 
 from orchestrator import assets, shell
 from orchestrator.model.release import Release, ReleaseFile
-from orchestrator.planning import arguments, environment
+from orchestrator.planning import arguments, environment, layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from orchestrator.model.inventory import Inventory, Node
     from orchestrator.model.recipe import Recipe
-
-EXECUTABLE = 0o755
 
 
 class Safe(str):
@@ -42,7 +40,12 @@ def render_release(inventory: Inventory, recipe: Recipe) -> Release:
     return Release(inventory.name, manifest, {name: (*own, manifest) for name, own in files.items()})
 
 
-def render_script(name: str, **values: Any) -> str:
+def render_script(name: str, inventory: Inventory, node: Node, **values: Any) -> str:
+    """Give templates/scripts/*name*, which may use every name of the layout beside *values*."""
+    return render_template(f"scripts/{name}.sh.j2", **layout.names(inventory, node), **values)
+
+
+def render_template(name: str, **values: Any) -> str:
     """
     Give the template *name* (its path below templates/) with *values* in it.
 
@@ -78,7 +81,12 @@ def _node_files(inventory: Inventory, recipe: Recipe, node: Node) -> tuple[Relea
     names = ["run.sh", "node.env", "ray.args", "supervise.json", "ray_non_carry_over_env_vars.json"]
     if node.rank == 0:
         names.append("serve.args")
-    files = [ReleaseFile(name, render_script(f"{name}.j2", **values).encode(), _mode(name)) for name in names]
+    files = [
+        ReleaseFile(
+            name, render_template(f"{name}.j2", **values).encode(), 0o755 if name == "run.sh" else 0o644
+        )
+        for name in names
+    ]
     return tuple(sorted([*files, *_supervisor()], key=lambda file: file.path))
 
 
@@ -89,17 +97,12 @@ def _supervisor() -> Iterator[ReleaseFile]:
         yield ReleaseFile(path.relative_to(folder).as_posix(), path.read_bytes())
 
 
-def _mode(name: str) -> int:
-    return EXECUTABLE if name.endswith(".sh") else 0o644
-
-
 def _values(inventory: Inventory, recipe: Recipe, node: Node) -> Mapping[str, Any]:
     return {
         "inventory": inventory,
         "recipe": recipe,
         "node": node,
         "peers": inventory.others(node),
-        "container": inventory.container,
         "environment": environment.environment(inventory, recipe, node),
         "not_carried": environment.PER_NODE,
         "ray_arguments": arguments.ray_arguments(recipe, inventory, node),

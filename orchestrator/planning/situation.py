@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from orchestrator.model.inventory import local_address
+from orchestrator.model.inventory import Api
 from orchestrator.model.plan import Endpoint
 from orchestrator.model.state import COMING, SERVING
 
@@ -70,18 +70,17 @@ def situation(
         gone = ", ".join(node for node, id12 in running.items() if id12 == "none")
         return Situation(Standing.BROKEN, f"{gone}: the container is gone", running=running)
     previous = found.pop() if len(found) == 1 else ""
-    served = bool(previous) and not _why_not_serving(inventory, previous, facts)
+    why = _why_not_serving(inventory, previous, facts)
     if previous != release.id12:
-        return _another(previous, facts, running, served=served)
+        return _another(previous, facts, running, served=bool(previous) and not why)
     if edited := _edited(inventory, release, facts):
         return Situation(Standing.BROKEN, f"{edited} was changed on the node", running=running)
     if secrets_changed:
-        return Situation(Standing.SECRETS, "a secret changed", previous, served, running)
-    why = _why_not_serving(inventory, previous, facts)
+        return Situation(Standing.SECRETS, "a secret changed", previous, not why, running)
     if why not in ("", _ON_ITS_WAY):
         return Situation(Standing.BROKEN, why, running=running)
-    now = Situation(Standing.SERVING, "serving", previous, served, running)
-    return replace(now, standing=Standing.COMING, why=_phases(inventory, facts)) if why else now
+    standing, said = (Standing.COMING, _phases(inventory, facts)) if why else (Standing.SERVING, "serving")
+    return Situation(standing, said, previous, not why, running)
 
 
 def _another(
@@ -109,7 +108,8 @@ def knowing_previous(now: Situation, supervise_json: bytes | None) -> Situation:
     """Give *now* with what the running release's own supervise.json says: a new recipe may say otherwise."""
     try:
         raw = json.loads(supervise_json or b"")
-        endpoint = Endpoint(raw["served_name"], local_address(raw["api"]["host"]), raw["api"]["port"])
+        api = Api(raw["api"]["host"], raw["api"]["port"])
+        endpoint = Endpoint(raw["served_name"], api.local, api.port)
         return replace(now, endpoint=endpoint, start_limit_s=raw["limits"]["start_limit_s"])
     except (ValueError, KeyError, TypeError):  # edited by hand, or made by a version that we do not know
         return now
@@ -122,16 +122,13 @@ def _phases(inventory: Inventory, facts: Mapping[str, NodeFacts]) -> str:
 
 def _why_not_serving(inventory: Inventory, id12: str, facts: Mapping[str, NodeFacts]) -> str:
     """Empty when all nodes serve, _ON_ITS_WAY when their supervisors are at it, else the reason."""
-    reasons = [
-        _why_node_not_serving(inventory, node.name, id12, facts[node.name]) for node in inventory.nodes
-    ]
+    reasons = [_why_node_not_serving(inventory, id12, facts[node.name]) for node in inventory.nodes]
     broken = [reason for reason in reasons if reason not in ("", _ON_ITS_WAY)]
     return next(iter(broken), _ON_ITS_WAY if _ON_ITS_WAY in reasons else "")
 
 
-def _why_node_not_serving(inventory: Inventory, node: str, id12: str, fact: NodeFacts) -> str:
-    container = fact.container(inventory.container)
-    state = fact.state
+def _why_node_not_serving(inventory: Inventory, id12: str, fact: NodeFacts) -> str:
+    container, state, node = fact.container(inventory.container), fact.state, fact.node
     if container is None or container.status != "running":
         return f"{node}: the container is {container.status if container else 'gone'}"
     if fact.desired.startswith("down"):
@@ -142,11 +139,9 @@ def _why_node_not_serving(inventory: Inventory, node: str, id12: str, fact: Node
         return f"{node}: its supervisor has been silent for {fact.clock - state.at:.0f} s"
     if state.phase == SERVING:
         return ""
-    return (
-        _ON_ITS_WAY
-        if state.phase in COMING
-        else f"{node}: {state.phase}{': ' + state.cause if state.cause else ''}"
-    )
+    if state.phase in COMING:
+        return _ON_ITS_WAY
+    return f"{node}: {state.phase}{': ' + state.cause if state.cause else ''}"
 
 
 def _edited(inventory: Inventory, release: Release, facts: Mapping[str, NodeFacts]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator import assets
@@ -14,13 +13,15 @@ from orchestrator.load.inventory import load_inventory
 from orchestrator.load.pair import check_pair
 from orchestrator.load.recipe import load_recipe
 from orchestrator.planning.render import render_release
+from tests.conftest import GOLDEN
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from orchestrator.model.inventory import Inventory, Node
     from orchestrator.model.recipe import Recipe
     from orchestrator.model.release import Release
 
-GOLDEN = Path(__file__).parents[1] / "golden"
 CASES = ("example", "crossed", "three-nodes")
 
 

@@ -86,6 +86,28 @@ def test_all_refusals_of_all_nodes_come_at_once() -> None:
     ]
 
 
+def test_where_docker_does_not_answer_nothing_is_said_about_what_it_holds() -> None:
+    """The image may well be there, and the listener may be our own."""
+    silent = pair_facts(
+        docker=DockerFacts("no answer"), image=ImageFacts(), listeners=(Listener("tcp", "*", 8000, ""),)
+    )
+
+    assert {error.message for error in refusals(INVENTORY, RECIPE, silent)} == {"Docker does not answer"}
+
+
+def test_a_node_without_iproute2_is_not_refused() -> None:
+    """Nothing is known of its addresses: the supervisor waits for the one it needs, and says so."""
+    assert refusals(INVENTORY, RECIPE, pair_facts(addresses={}, routes={})) == ()
+
+
+def test_the_wanted_revision_of_a_model_is_in_the_command_that_gets_it() -> None:
+    """Else `main` is downloaded, and still refused."""
+    pinned = replace(RECIPE, vllm={"revision": "v1.1"})
+
+    found = refusals(INVENTORY, pinned, pair_facts(model=ModelFacts()))
+    assert found[0].hint == "ssh spark-1 hf download org/tiny --revision v1.1"
+
+
 def test_our_own_listeners_are_not_in_the_way() -> None:
     """The running release is stopped first."""
     ours = pair_facts(containers=(container("old"),), listeners=(Listener("tcp", "127.0.0.1", 8000, ""),))
@@ -130,7 +152,7 @@ def test_an_api_address_that_the_head_does_not_hold_is_refused() -> None:
     ]
 
 
-@pytest.mark.parametrize("bind", ["127.0.0.1", "0.0.0.0", "localhost", "10.0.0.1", "::", "spark-1.local"])
+@pytest.mark.parametrize("bind", ["127.0.0.1", "127.1.2.3", "0.0.0.0", "10.0.0.1", "::", "::1", "fd00::1"])
 def test_an_api_address_of_the_head_is_fine(bind: str) -> None:
     assert refusals(replace(INVENTORY, api=Api(bind, 8000)), RECIPE, pair_facts()) == ()
 

@@ -46,6 +46,15 @@ def test_an_unknown_cause_is_quoted_not_guessed() -> None:
     assert (found.cause, found.quote) == ("", "RuntimeError: open shm in SHMManager failed. errno: 2")
 
 
+def test_what_died_with_the_engine_is_not_quoted_as_its_end() -> None:
+    """The other ranks say only that somebody else is gone."""
+    log = "EngineCore failed to start.\nRuntimeError: cancelled\nValueError: the real one"
+    found = find_cause({"spark-1": log})
+
+    assert found is not None
+    assert found.quote == "ValueError: the real one"
+
+
 @pytest.mark.parametrize(
     ("line", "cause"),
     [
@@ -118,6 +127,11 @@ def test_what_a_supervisor_or_a_script_says_has_a_remedy(cause: str, remedies: t
     hint = hint_for(cause)
 
     assert [word for word in remedies if word not in hint] == []
+
+
+def test_what_a_supervisor_said_is_no_cause_in_a_log() -> None:
+    """It may be of an attempt before: what a supervisor says now is in its state."""
+    assert find_cause({"spark-1": "[supervise] transport is NET/Socket (TCP), wanted NET/IB (RDMA)"}) is None
 
 
 def test_where_nothing_is_known_nothing_is_advised() -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.assets import shipped_inventories
 from orchestrator.load.owned import RAY_OWNED, VLLM_OWNED
 from orchestrator.load.schema import InventorySchema, RecipeSchema
+from orchestrator.model.recipe import Recipe, Supervision
 from orchestrator.planning.environment import OWNED, environment, owner_reason
 from orchestrator.planning.render import render_release
-from supervisor.settings import parse_settings
+from supervisor.settings import Limits, parse_settings
 from tests.unit.rendering import content, load_case
 
 DOCS = Path(__file__).parents[2] / "docs" / "inventory.md"
@@ -87,3 +89,24 @@ def test_the_supervisor_knows_every_limit_that_is_rendered() -> None:
     settings = parse_settings(content(render_release(inventory, recipe), "left", "supervise.json"))
 
     assert vars(settings.limits) == {**vars(recipe.supervision), "start_limit_s": recipe.start_limit_s}
+
+
+def test_both_sides_have_the_same_default_limits() -> None:
+    """
+    The supervisor imports nothing of the package, so they stand twice; a supervise.json may name none.
+    """
+    assert vars(Limits()) == {**vars(Supervision()), "start_limit_s": Recipe.start_limit_s}
+
+
+def test_the_documented_default_limits_are_the_real_ones() -> None:
+    """
+    In the table of recipe keys, and as comments in the reference recipe.
+    """
+    row = re.search(r"^\| `supervision\.\*` \|.*$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    recipe = shipped_inventories() / "recipes" / "qwen3.5-122b-a10b-fp8.yaml"
+    commented = re.findall(r"^#   (\w+): (\d+)", recipe.read_text(encoding="utf-8"), re.MULTILINE)
+    defaults = {name: str(value) for name, value in vars(Supervision()).items()}
+
+    assert row is not None
+    assert dict(re.findall(r"`(\w+)` (\d+)", row.group())) == defaults
+    assert dict(commented) == defaults

@@ -62,6 +62,7 @@ def test_our_container_with_its_release(serving) -> None:
         serving.state.release,
         "spark-a",
     )
+    assert container.folder == "/home/op/.spark-deploy/lab/spark-a"
 
 
 def test_the_hash_of_every_file_of_a_release(serving) -> None:
@@ -147,10 +148,10 @@ def test_a_torn_state_file_is_no_state() -> None:
 
 
 @pytest.mark.parametrize(
-    "garbage", ['"phase": 7', '"at": "x"', '"missing": [1]', '"attempts": null', '"cause": []']
+    "garbage", ['"phase": 7', '"at": "x"', '"missing": [1]', '"attempts": null', '"cause": []', '"schema": 2']
 )
-def test_a_state_file_of_other_types_is_no_state(garbage: str) -> None:
-    """Somebody edited it on the node; the supervisor writes it anew within 5 s."""
+def test_a_state_file_of_other_types_or_a_newer_schema_is_no_state(garbage: str) -> None:
+    """Somebody edited it on the node, or it is of a newer release; the supervisor writes it anew within 5 s."""
     text = '{"schema": 1, ' + garbage + "}"
 
     assert parse_facts(HEAD, changed((FACTS / "idle.txt").read_text(), "state", text)).state is None

@@ -58,6 +58,13 @@ def test_a_worker_that_is_not_heard_at_all_is_named_too() -> None:
     assert (late.node, "no word yet" in late.cause) == ("spark-2", True)
 
 
+def test_a_worker_that_the_head_does_not_hear_is_named_at_the_limit() -> None:
+    """Both supervisors live, but nothing passes between them: neither will ever judge."""
+    late = verdict("joined", state("waiting-peers", "r"), state("waiting-head", "r"), elapsed_s=26)
+
+    assert (late.outcome, late.node) == ("failed", "spark-2")
+
+
 def test_a_container_that_is_restarted_again_and_again_is_a_failure() -> None:
     """A supervisor that cannot even start writes no state; Docker's count shows it."""
     dead = verdict("joined", state("booting", "r"), None, spark_2=ContainerLife("restarting", 3))

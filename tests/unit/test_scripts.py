@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from orchestrator import assets
-from orchestrator.model.plan import Plan, Script, Step
+from orchestrator.model.plan import Script, Step
 from orchestrator.planning.facts import facts_script
 from orchestrator.planning.render import render_release
 from orchestrator.planning.situation import Situation, Standing
@@ -96,14 +96,14 @@ def test_no_script_ends_a_plan_silently() -> None:
     assert sorted(lax) == ["facts", "facts-local-model"]
 
 
-def test_a_plan_with_metacharacters_in_every_name_is_inert() -> None:
+def test_a_folder_with_metacharacters_in_its_name_is_inert() -> None:
     """Values pass through `sh`; nothing of a path becomes a command."""
-    hostile = "~/a b;$(touch pwned)`x`'\"&|"
-    paths = replace(INVENTORY.head.paths, state=NodePath(hostile))
-    head = replace(INVENTORY.head, paths=paths)
-    plan: Plan = plan_down(replace(INVENTORY, nodes=(head, *INVENTORY.workers)))
+    hostile = NodePath("~/a b;$(touch pwned)`x`'\"&|")
+    head = replace(INVENTORY.head, paths=replace(INVENTORY.head.paths, state=hostile))
+    inventory = replace(INVENTORY, nodes=(head, *INVENTORY.workers))
+    up, down = plan_up(inventory, RECIPE, render_release(inventory, RECIPE), OLD), plan_down(inventory)
 
-    for name, text in of("down", (*plan.lock, *plan.steps, *plan.unlock)).items():
+    for name, text in of("", (*up.lock, *up.steps, *up.undo, *up.unlock, *down.steps)).items():
         checked = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
         assert checked.returncode == 0, name
-        assert "$(touch pwned)" not in text.replace("'\\''", "").replace("'a b;$(touch pwned)`x`", "")
+        assert "$(touch pwned)" not in text.replace("'a b;$(touch pwned)`x`'", "")

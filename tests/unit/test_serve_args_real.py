@@ -15,7 +15,7 @@ from orchestrator.load.owned import RAY_OWNED, SHORT_FORMS, VLLM_OWNED
 from orchestrator.planning.arguments import RAY_BOOLEANS, ray_arguments, serve_arguments
 from tests.lab import engine
 from tests.lab.need import real_engine_installed
-from tests.unit.rendering import load_case, load_data
+from tests.unit.rendering import load, load_case
 
 PLUGIN = Path(__file__).parents[1] / "lab" / "plugin"
 pytestmark = pytest.mark.real
@@ -110,13 +110,11 @@ INVENTORY = {
 
 def written(line: str, folder: Path) -> tuple[str, ...]:
     """Give the serve.args of a recipe with one more line under `vllm`."""
-    recipe = folder / "tiny.yaml"
-    load_data(folder, INVENTORY, {"model": "org/tiny", "image": "a/b:1"})
-    recipe.write_text(f"model: org/tiny\nimage: a/b:1\nvllm:\n  {line}\n", encoding="utf-8")
-    from orchestrator.load.inventory import load_inventory
-    from orchestrator.load.recipe import load_recipe
-
-    return serve_arguments(load_recipe(recipe), load_inventory(folder / "inventory.yaml"))
+    paths = folder / "inventory.yaml", folder / "tiny.yaml"
+    paths[0].write_text(json.dumps(INVENTORY), encoding="utf-8")  # JSON is YAML
+    paths[1].write_text(f"model: org/tiny\nimage: a/b:1\nvllm:\n  {line}\n", encoding="utf-8")
+    inventory, recipe = load(*paths)
+    return serve_arguments(recipe, inventory)
 
 
 def ray_questions() -> list[tuple[str, ...]]:

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.model.plan import Complete, Endpoint, Script, Upload, Watch
+from orchestrator.model.plan import Complete, Endpoint, Script, Upload, UploadSecrets, Watch
 from orchestrator.planning.render import render_release
 from orchestrator.planning.situation import Standing, knowing_previous, situation
-from orchestrator.planning.steps import COMPLETE_LIMIT_S, plan_down, plan_up
+from orchestrator.planning.steps import COMPLETE_LIMIT_S, TOKEN, plan_down, plan_up
+from orchestrator.shell import NodePath
 from tests.unit.examples import INVENTORY, NOW, RECIPE, container, pair_facts, serving_facts, state
 
 RELEASE = render_release(INVENTORY, RECIPE)
@@ -23,6 +24,13 @@ def changed_on(node: str, facts: dict, **changes: object) -> dict:
 def test_empty_nodes_are_absent() -> None:
     """Nothing runs, so nothing has to be stopped or asked."""
     assert situation(INVENTORY, RELEASE, pair_facts()).standing is Standing.ABSENT
+
+
+def test_a_container_that_is_not_ours_by_its_label_is_not_what_runs() -> None:
+    """Somebody made it by hand under our name: the checks refuse it, nothing compares with it."""
+    by_hand = pair_facts(containers=(container("", deployment=""),))
+
+    assert situation(INVENTORY, RELEASE, by_hand).standing is Standing.ABSENT
 
 
 def test_the_same_bytes_serving_on_all_nodes_need_nothing() -> None:
@@ -100,13 +108,14 @@ def test_a_pair_that_does_not_serve_is_started_anew(changes: dict, why: str) -> 
 
 
 def test_a_changed_secret_restarts_the_same_release_and_keeps_its_files() -> None:
-    """The way back needs the files that the new start shares with it."""
+    """The way back needs the files that the new start shares with it, and the secret that was there before."""
     now = situation(INVENTORY, RELEASE, serving_facts(RELEASE), secrets_changed=True)
 
-    undo = [step.name for step in plan_up(INVENTORY, RECIPE, RELEASE, now).undo]
+    undo = plan_up(INVENTORY, RECIPE, RELEASE, now).undo
+    uploads = [a.work for step in undo for a in step.actions if isinstance(a.work, UploadSecrets)]
     assert now.standing is Standing.SECRETS
-    assert "discard" not in undo
-    assert "secrets" in undo
+    assert "discard" not in [step.name for step in undo]
+    assert [upload.restore for upload in uploads] == [True, True]
 
 
 def test_the_way_back_waits_for_the_old_release_by_its_own_name_port_and_limit() -> None:
@@ -159,6 +168,15 @@ def test_upload_is_the_release_byte_for_byte() -> None:
     ]
 
     assert {a.node: a.work.files for a in uploads} == RELEASE.by_node
+
+
+def test_the_nodes_get_the_recipes_secrets_and_the_deployments_token() -> None:
+    """In the place that the supervisor reads; their values are no part of a plan."""
+    plan = plan_up(INVENTORY, replace(RECIPE, secrets=("VLLM_API_KEY",)), RELEASE)
+
+    uploads = [a.work for s in plan.steps for a in s.actions if isinstance(a.work, UploadSecrets)]
+    wanted = UploadSecrets(NodePath("~/.spark-deploy/home/spark-1/run"), ("VLLM_API_KEY", TOKEN))
+    assert uploads[0] == wanted
 
 
 def test_equal_input_gives_an_equal_plan() -> None:
