@@ -6,14 +6,14 @@ import os
 import sys
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator import __version__
 from orchestrator.errors import Exit, InterruptedRunError, SparkDeployError
 from orchestrator.model.event import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from orchestrator.model.event import Sink
     from orchestrator.model.inventory import Inventory
@@ -25,10 +25,16 @@ if TYPE_CHECKING:
 class Run:
     """One run of a command: *sink* reaches the screen and the journal."""
 
-    def __init__(self, journal: Journal, sink: Sink, pair: tuple[Inventory, Recipe]) -> None:
+    def __init__(
+        self, journal: Journal, screen: Sink, pair: tuple[Inventory, Recipe], secrets: Mapping[str, str]
+    ) -> None:
+        from orchestrator.run.mask import masking
+        from orchestrator.ui.sink import tee
+
         self.journal = journal
-        self.sink = sink
+        self.sink = tee(journal, masking(screen, journal.hidden))
         self.inventory, self.recipe = pair
+        self.secrets = secrets
         self.began = time.time()
 
     @contextmanager
@@ -38,75 +44,70 @@ class Run:
         from orchestrator.run.lock import holder
         from orchestrator.run.session import Session
 
-        variables = {
-            "SPARK_DEPLOY_RUN": self.journal.id,
-            "SPARK_DEPLOY_HOLDER": holder(self.journal.id, self.began),
-        }
+        run_id = self.journal.id
+        variables = {"SPARK_DEPLOY_RUN": run_id, "SPARK_DEPLOY_HOLDER": holder(run_id, self.began)}
         with connected(self.inventory.nodes) as (hosts, error):
-            yield Session(self.inventory, self.recipe, hosts, self.sink, self.journal.id, variables), error
+            yield Session(self.inventory, self.recipe, hosts, self.sink, variables, self.secrets), error
 
     def hide_secrets(self, session: Session) -> None:
         """Hide what this run uses and what it found: an old release's logs may quote the old values."""
         from orchestrator.run.secrets import parse_secrets
 
-        found = [
-            value for content in session.secrets_found.values() for value in parse_secrets(content).values()
-        ]
-        self.journal.hide([*session.secrets.values(), *found])
+        for values in (session.secrets, *map(parse_secrets, session.secrets_found.values())):
+            self.journal.hide(values.values())
+
+    def begin(self, command: str) -> None:
+        """Tell what is about to be done, to the journal with all that it was made from."""
+        self.journal.hide(self.secrets.values())
+        self.journal.describe(argv=sys.argv[1:], version=__version__)
+        sources = {"inventory": self.inventory.source, "recipe": self.recipe.source}
+        self.journal.keep_sources(**{name: path for name, path in sources.items() if path})
+        about = {
+            "command": command,
+            "inventory": self.inventory.source,
+            "recipe": self.recipe.name,
+            "version": __version__,
+            "run": self.journal.id,
+        }
+        self.sink(Event(self.began, "started", data=about))
 
     def finish(self, text: str, code: Exit = Exit.DONE) -> Exit:
         """Tell the answer, and give the exit code."""
         now = time.time()
-        self.sink(
-            Event(
-                now, "finished", text, data={"exit_code": int(code), "elapsed_s": round(now - self.began, 1)}
-            )
-        )
+        about = {"exit_code": int(code), "elapsed_s": round(now - self.began, 1)}
+        self.sink(Event(now, "finished", text, data=about))
         return code
+
+    def fail(self, error: SparkDeployError) -> None:
+        from orchestrator.run.mask import hide_in_error
+        from orchestrator.ui import errors
+
+        hide_in_error(error, self.journal.hidden)
+        self.sink(errors.event(error, time.time()))
 
 
 @contextmanager
 def journaled(
-    command: str,
-    pair: tuple[Inventory, Recipe],
-    output: str,
-    secrets: dict[str, str] | None = None,
-    **data: Any,
+    command: str, pair: tuple[Inventory, Recipe], output: str, secrets: Mapping[str, str] | None = None
 ) -> Iterator[Run]:
     """Give the run; its error, if it has one, ends up on the screen and in the journal."""
     from orchestrator.run.journal import Journal
-    from orchestrator.run.mask import hide_in_error, masking
-    from orchestrator.ui import errors
-    from orchestrator.ui.sink import choose, tee
+    from orchestrator.ui.sink import choose
 
-    inventory, recipe = pair
     with (
-        Journal.open(os.environ, inventory.name, command, time.time) as journal,
+        Journal.open(os.environ, pair[0].name, command, time.time) as journal,
         choose(output, sys.stderr, sys.stdout) as screen,
     ):
-        journal.hide((secrets or {}).values())
-        journal.describe(argv=sys.argv[1:], version=__version__)
-        journal.keep_sources(
-            inventory=inventory.source, **({"recipe": recipe.source} if recipe.source else {})
-        )
-        sink = tee(journal, masking(screen, journal.hidden))
-        run = Run(journal, sink, pair)
-        about = {
-            "command": command,
-            "inventory": inventory.source,
-            "recipe": recipe.name,
-            "version": __version__,
-        }
-        sink(Event(run.began, "started", data={**about, "run": journal.id, **data}))
+        run = Run(journal, screen, pair, secrets or {})
+        run.begin(command)
         try:
             yield run
         except KeyboardInterrupt:
             error = InterruptedRunError("interrupted before anything was changed")
-            sink(errors.event(error, time.time()))
+            run.fail(error)
             raise error from None
         except SparkDeployError as error:
-            hide_in_error(error, journal.hidden)
-            sink(errors.event(error, time.time()))
+            run.fail(error)
             raise
         except Exception:  # a bug: its traceback is for us, its end for the journal
             run.finish("", Exit.FAILED)

@@ -101,9 +101,6 @@ def _run() -> int:
     except click.ClickException as error:
         error.show()
         return int(Exit.USAGE)
-    except BrokenPipeError:
-        _let_stdout_go()
-        return int(Exit.DONE)
     except OSError as error:
         # Only a write has neither name: an open, a connect say what they were about, and are bugs here.
         if error.errno not in FULL or error.filename:
@@ -115,15 +112,11 @@ def _run() -> int:
 def _cannot_write(error: OSError) -> int:
     """Say that the answer was lost: `render > FILE` on a disk that is full."""
     from orchestrator.ui.errors import show
+    from orchestrator.ui.streams import let_go
 
-    _let_stdout_go()
+    let_go(sys.stdout)
     problem = SparkDeployError(
         "standard output cannot be written", found=error.strerror, hint="free some space, or write elsewhere"
     )
     show(problem, sys.stderr)
     return int(problem.exit_code)
-
-
-def _let_stdout_go() -> None:
-    """Point it at /dev/null, or Python complains of what is left in its buffer at exit (code 120)."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

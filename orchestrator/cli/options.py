@@ -35,6 +35,13 @@ output_option = click.option(
     show_default=True,
     help="How progress is shown: live on a terminal (else plain), plain lines, or one JSON object per line.",
 )
+text_option = click.option(
+    "--output",
+    type=click.Choice(["plain", "json"]),
+    default="plain",
+    show_default=True,
+    help="Text, or one JSON object a line.",
+)
 
 
 def warn(inventory: Inventory, recipe: Recipe) -> None:

@@ -39,7 +39,7 @@ def plan(inventory: str, recipe: str, steps: bool) -> int:
         click.echo(f"{'Warning: ' if event.kind == 'warning' else ''}{event.text}", err=True)
 
     with connected(pair[0].nodes) as (hosts, error):
-        session = Session(*pair, hosts, tell, "plan", secrets=secrets)
+        session = Session(*pair, hosts, tell, secrets=secrets)
         prepared = prepare(session, break_lock=False, connect_error=error)
     click.echo(f"{prepared.situation.standing.value}: {prepared.situation.why}")
     click.echo(difference(prepared) or prepared.plan.title)

@@ -18,7 +18,7 @@ def _fitted(text: str) -> str:
     return "\n".join(folded(line, width) if line[:1].isalnum() else line for line in text.split("\n"))
 
 
-def confirm(text: str, question: str, *, yes: bool, machine: bool = False) -> bool:
+def confirm(text: str, question: str, *, yes: bool, machine: bool) -> bool:
     """
     Show *text*, ask *question*, give the answer; *yes* answers without asking.
 
@@ -26,13 +26,18 @@ def confirm(text: str, question: str, *, yes: bool, machine: bool = False) -> bo
         UsageError: nobody can be asked, and there was no --yes.
         KeyboardInterrupt: the answer was Ctrl-C, or the end of the input.
     """
-    if text and not machine:
+    if not machine:
         click.echo(_fitted(text), err=True)
     if yes:
         return True
     if machine or not sys.stdin.isatty():
         why = "--output json asks nobody" if machine else "nobody to ask: standard input is no terminal"
         raise UsageError(f"{question} — {why}", hint="add --yes")
+    return ask(question)
+
+
+def ask(question: str) -> bool:
+    """Raises KeyboardInterrupt: the answer was Ctrl-C, or the end of the input."""
     try:
         return click.confirm(question, default=False, err=True)
     except click.Abort:

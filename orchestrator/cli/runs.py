@@ -8,22 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from orchestrator.cli.options import text_option
 from orchestrator.errors import Exit
 
 if TYPE_CHECKING:
     from orchestrator.run.history import Run
 
-OUTPUT = click.option(
-    "--output",
-    type=click.Choice(["plain", "json"]),
-    default="plain",
-    show_default=True,
-    help="Text, or one JSON object a line.",
-)
-
 
 @click.group(invoke_without_command=True)
-@OUTPUT
+@text_option
 @click.pass_context
 def runs(context: click.Context, output: str) -> int:
     """
@@ -53,7 +46,7 @@ def runs(context: click.Context, output: str) -> int:
 
 @runs.command()
 @click.argument("run_id", metavar="ID")
-@OUTPUT
+@text_option
 def show(run_id: str, output: str) -> None:
     """
     Replay one run: its events with their times, then the files it kept.

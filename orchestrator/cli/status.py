@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import inventory_option, load_pair, served_recipe_option
+from orchestrator.cli.options import inventory_option, load_pair, served_recipe_option, text_option
 from orchestrator.errors import Exit
 
 if TYPE_CHECKING:
@@ -20,13 +20,7 @@ if TYPE_CHECKING:
 @click.command()
 @inventory_option
 @served_recipe_option
-@click.option(
-    "--output",
-    type=click.Choice(["plain", "json"]),
-    default="plain",
-    show_default=True,
-    help="How to print it.",
-)
+@text_option
 def status(inventory: str, recipe: str, output: str) -> int:
     """
     Show what every node does: phase, attempts, transport, and what to do where it does not serve.
@@ -66,9 +60,8 @@ def _rows(inventory: Inventory, seen: Look) -> list[StatusRow]:
             node.role,
             fact.state,
             fact.container(inventory.container),
-            None,
-            fact.clock,
-            fact.docker.problem,
+            clock=fact.clock,
+            docker_problem=fact.docker.problem,
         )
         if (fact := seen.facts.get(node.name))
         else StatusRow(node.name, node.role, error=seen.unreachable.get(node.name, "unreachable"))

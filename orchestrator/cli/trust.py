@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli.options import inventory_option
+from orchestrator.cli.question import ask
 from orchestrator.errors import Exit, InterruptedRunError, UsageError
 
 if TYPE_CHECKING:
@@ -99,7 +100,6 @@ def _confirmed(offer: Offer) -> bool:
         )
     question = "Replace the known key by this one?" if offer.verdict.entry else "Is this its key?"
     try:
-        return click.confirm(question, default=False, err=True)
-    except click.Abort:
-        click.echo(err=True)  # the answer's ^C stands on the question's line
+        return ask(question)
+    except KeyboardInterrupt:
         raise InterruptedRunError(f"interrupted: nothing was written for {offer.settings.written}") from None

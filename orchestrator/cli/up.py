@@ -51,7 +51,6 @@ def up(
 
     secrets = resolve_secrets(*pair, os.environ)
     with journaled("up", pair, output, secrets) as run, run.session() as (session, problem):
-        session.secrets = secrets
         prepared = prepare(session, break_lock=break_lock, refresh=refresh, connect_error=problem)
         run.hide_secrets(session)
         run.journal.describe(release=prepared.release.id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 TOKENS = 16
 PROMPT = "Say hello."
 CONNECT_LIMIT_S = 10
+TEXT_KEYS = ("text", "content", "reasoning_content", "reasoning")  # of a plain completion, of a chat's delta
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def complete(work: Complete, session: Session) -> None:
     Raises:
         StepFailedError: the answer is no whole stream of at least one token.
     """
-    streamed = stream_once(session.head, session, _endpoint(work, session), _key(work, session), work.limit_s)
+    streamed = _stream_once(session, _endpoint(work, session), _key(work, session), work.limit_s)
     session.tell(
         "note",
         f"{streamed.chunks} chunks streamed, the first after {streamed.first_s:.2f} s",
@@ -64,18 +64,18 @@ def _key(work: Complete, session: Session) -> str:
     return (parse_secrets(found) if work.before else session.secrets).get("VLLM_API_KEY", "")
 
 
-def stream_once(host: Host, session: Session, endpoint: Endpoint, key: str, limit_s: float) -> Streamed:
+def _stream_once(session: Session, endpoint: Endpoint, key: str, limit_s: float) -> Streamed:
     """
     Raises StepFailedError: no whole answer.
 
     UnreachableError: the SSH connection was lost meanwhile, so nobody knows.
     """
+    host = session.head
     chat = {"messages": [{"role": "user", "content": PROMPT}]}
     for path, prompt in (("/v1/chat/completions", chat), ("/v1/completions", {"prompt": PROMPT})):
         body = {"model": endpoint.model, "max_tokens": TOKENS, "stream": True, **prompt}
         try:
-            opened = host.open_tcp(endpoint.address, endpoint.port, CONNECT_LIMIT_S)
-            with closing(opened):
+            with host.open_tcp(endpoint.address, endpoint.port, CONNECT_LIMIT_S) as opened:
                 opened.settimeout(limit_s)
                 session.open_sockets.add(opened)
                 streamed = _stream(opened, path, body, key, session.clock)
@@ -152,17 +152,10 @@ def texts(events: Iterator[str]) -> Iterator[str]:
             return
         chunk = json.loads(event)
         if "error" in chunk:
-            raise StepFailedError(
-                "the stream carries an error", found=str(chunk["error"].get("message", chunk["error"]))
-            )
+            found = str(chunk["error"].get("message", chunk["error"]))
+            raise StepFailedError("the stream carries an error", found=found)
         for choice in chunk.get("choices", []):
-            delta = choice.get("delta") or {}
-            text = (
-                choice.get("text")
-                or delta.get("content")
-                or delta.get("reasoning_content")
-                or delta.get("reasoning")
-            )
-            if text:
+            said = {**choice, **(choice.get("delta") or {})}
+            if text := next(filter(None, map(said.get, TEXT_KEYS)), None):
                 yield text
     raise StepFailedError("the stream ended without [DONE]", wanted="a whole answer")

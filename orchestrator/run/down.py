@@ -25,9 +25,8 @@ def prepare_down(session: Session, *, break_lock: bool) -> tuple[Plan, bool]:
     inventory = session.inventory
     facts = gather_facts(inventory, session.recipe, session.hosts)
     stale = () if break_lock else refuse_if_locked(facts, session.now())
-    nodes = tuple(node for node in inventory.nodes if node.name in session.hosts)
     found = any(fact.of(inventory.name) for fact in facts.values())
-    return plan_down(inventory, break_lock=break_lock or bool(stale), nodes=nodes), found
+    return plan_down(inventory, break_lock=break_lock or bool(stale), nodes=session.nodes), found
 
 
 def take_down(

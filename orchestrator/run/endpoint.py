@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import socket
 from contextlib import suppress
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import RefusedError, StepFailedError, UnreachableError
@@ -35,8 +36,7 @@ def refuse_if_out_of_reach(inventory: Inventory, head: Host) -> None:
 def healthy(inventory: Inventory, head: Host) -> bool:
     """Whether /health answers 200 on the head, asked through its SSH connection."""
     try:
-        opened = head.open_tcp(inventory.api.local, inventory.api.port, CONNECT_LIMIT_S)
-        with opened:
+        with head.open_tcp(inventory.api.local, inventory.api.port, CONNECT_LIMIT_S) as opened:
             opened.settimeout(CONNECT_LIMIT_S)
             return request(opened, "GET", "/health").status == http.client.OK
     except (UnreachableError, StepFailedError, OSError, http.client.HTTPException):
@@ -47,7 +47,7 @@ def describe_endpoint(inventory: Inventory, head: Host, served_name: str) -> str
     """Give the URL, and how to get there where it cannot be reached from this machine."""
     bind, port = inventory.api.bind, inventory.api.port
     local = inventory.api.local
-    loopback = bind.startswith("127.") or bind in ("localhost", "::1")
+    loopback = ip_address(bind).is_loopback
     host = head.address if local != bind else bind
     if not loopback and _reachable(host, port):
         return f"{served_name} at http://{host}:{port}/v1, reachable from here"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import re
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import SparkDeployError
 from orchestrator.planning import layout
+from orchestrator.run.look import on_all
 from orchestrator.shell import sh
 
 if TYPE_CHECKING:
@@ -32,11 +32,7 @@ def fetch_evidence(session: Session, save: Save) -> dict[str, str]:
 
     A node that cannot be reached or asked is skipped with a warning: evidence is best effort.
     """
-    if not session.hosts:
-        return {}
-    with ThreadPoolExecutor(max_workers=len(session.hosts)) as pool:
-        logs = list(pool.map(lambda host: _fetch(host, session, save), session.hosts.values()))
-    return dict(zip(session.hosts, logs, strict=True))
+    return on_all(session.hosts, lambda host: _fetch(host, session, save))
 
 
 def last_attempt(log: str) -> str:

@@ -20,11 +20,10 @@ from orchestrator.errors import (
 )
 from orchestrator.model.plan import Complete, Script, Upload, UploadSecrets, Watch
 from orchestrator.run.complete import complete
-from orchestrator.run.lock import describe_holder, parse_holder
+from orchestrator.run.lock import locked, parse_holder
 from orchestrator.run.secrets import secrets_file
 from orchestrator.run.session import signals_noted
 from orchestrator.run.watch import have_back, watch
-from orchestrator.shell import NodePath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -76,32 +75,33 @@ def _run_transaction(plan: Plan, session: Session, save_evidence: Callable[[], N
 
 def _undo(plan: Plan, session: Session, cause: Exception) -> None:
     session.tell("undo-started", f"{_in_one_line(cause)}: back to the state before")
-    session.interrupted.clear()
-    session.interrupts = 0
+    session.forget_interrupt()
     problems: list[SparkDeployError] = []
     for step in plan.undo:
         try:
             _run_steps((step,), session)
         except SparkDeployError as error:
             problems.append(error)
-            if session.interrupts or _taken_over(error):
+            if session.interrupted.is_set() or _taken_over(error):
                 break
-    if problems and _taken_over(problems[-1]) and isinstance(cause, SparkDeployError):
-        raise ManyError((cause, problems[-1])) from cause
+    causes = _each(cause) if isinstance(cause, SparkDeployError) else ()  # a bug of ours
     if problems:
-        left = _what_is_left(session, problems)
-        raise ManyError((cause, left) if isinstance(cause, SparkDeployError) else (left,)) from cause
-    if isinstance(cause, SparkDeployError):
-        last = cause.errors[-1] if isinstance(cause, ManyError) else cause
-        last.nodes = plan.undone
+        left = problems[-1] if _taken_over(problems[-1]) else _what_is_left(session, problems)
+        raise ManyError((*causes, left)) from cause
+    if causes:
+        causes[-1].nodes = plan.undone
+
+
+def _each(error: SparkDeployError) -> tuple[SparkDeployError, ...]:
+    return error.errors if isinstance(error, ManyError) else (error,)
 
 
 def _taken_over(error: SparkDeployError) -> bool:
-    return any(isinstance(each, LockedError) for each in getattr(error, "errors", (error,)))
+    return any(isinstance(each, LockedError) for each in _each(error))
 
 
 def _what_is_left(session: Session, problems: list[SparkDeployError]) -> SparkDeployError:
-    flat = [error for problem in problems for error in getattr(problem, "errors", (problem,))]
+    flat = [error for problem in problems for error in _each(problem)]
     all_nodes = [node.name for node in session.inventory.nodes]
     failed_on = [name for name in all_nodes if any(_is_at(error, name) for error in flat)]
     return SparkDeployError(
@@ -128,30 +128,23 @@ def _unlock(plan: Plan, session: Session) -> None:
 
 def _let_go(step: Step, session: Session) -> None:
     """Every node has its turn, and another one when an interrupt fell into it: the script may run twice."""
-    noted = session.interrupts
+    node, why = step.actions[0].node, ""
     for _ in range(UNLOCK_TURNS):
-        session.interrupts = 0
-        session.interrupted.clear()
+        session.forget_interrupt()
         try:
             _run_steps((step,), session, retry=False)
-        except InterruptedRunError:
-            noted += session.interrupts
         except SparkDeployError as error:
-            node = step.actions[0].node
-            session.tell("warning", f"{node} keeps its lock: {error.message}", node=node)
-            break
+            why = error.message
+            if not isinstance(error, InterruptedRunError):
+                break
         else:
-            break
-    else:
-        session.tell(
-            "warning", f"{step.actions[0].node} keeps its lock: interrupted", node=step.actions[0].node
-        )
-    session.interrupts = noted
+            return
+    session.tell("warning", f"{node} keeps its lock: {why}", node=node)
 
 
 def _run_steps(steps: Iterable[Step], session: Session, *, retry: bool = True) -> None:
     for step in steps:
-        if session.interrupts:
+        if session.interrupted.is_set():
             raise InterruptedRunError("interrupted", at=f"before {step.title}")
         began = session.clock()
         session.tell("step-started", step.title, step=step.name)
@@ -164,14 +157,11 @@ def _run_step(step: Step, session: Session, *, retry: bool) -> None:
     with ThreadPoolExecutor(max_workers=max(1, len(actions))) as pool:
         futures = [pool.submit(_run_action, step, action, session, retry=retry) for action in actions]
         interrupted = _await(futures, session)
-    errors = tuple(error for future in futures if isinstance(error := future.exception(), SparkDeployError))
-    bugs = [
-        error
-        for future in futures
-        if (error := future.exception()) and not isinstance(error, SparkDeployError)
-    ]
-    if bugs:
-        raise bugs[0]
+    errors: list[SparkDeployError] = []
+    for error in filter(None, (future.exception() for future in futures)):
+        if not isinstance(error, SparkDeployError):
+            raise error
+        errors.append(error)
     if interrupted:
         raise InterruptedRunError("interrupted", at=step.title)
     if errors:
@@ -181,9 +171,9 @@ def _run_step(step: Step, session: Session, *, retry: bool) -> None:
 def _await(futures: list[Future[None]], session: Session) -> bool:
     """Wait for all, give them a moment when interrupted, then end them. True = interrupted."""
     pending = set(futures)
-    while pending and not session.interrupts:
+    while pending and not session.interrupted.is_set():
         _, pending = wait(pending, timeout=POLL_S, return_when=FIRST_EXCEPTION)
-    if not session.interrupts:
+    if not session.interrupted.is_set():
         return False
     if pending:
         wait(pending, timeout=GRACE_S)
@@ -210,10 +200,8 @@ def _with_reconnect(action: Action, host: Host, session: Session, *, retry: bool
     """Every script and upload may be done twice; so a link that comes back costs nothing but time."""
     try:
         _do(action.work, host, session)
-    except PairLeftAloneError:
-        raise
-    except UnreachableError:
-        if not retry:
+    except UnreachableError as error:
+        if not retry or isinstance(error, PairLeftAloneError):
             raise
         if isinstance(action.work, Complete):
             have_back(host, session)
@@ -239,7 +227,7 @@ def _do(work: Work, host: Host, session: Session) -> None:
 def _put_secrets(work: UploadSecrets, host: Host, session: Session) -> None:
     found = session.secrets_found.get(host.node.name)
     content = found if work.restore and found is not None else secrets_file(session.secrets, work.names)
-    host.put(NodePath(work.folder) / "secrets.env", content, 0o600)
+    host.put(work.folder / "secrets.env", content, 0o600)
 
 
 def _run_script(work: Script, host: Host, session: Session) -> None:
@@ -248,10 +236,7 @@ def _run_script(work: Script, host: Host, session: Session) -> None:
         return
     first, *rest = outcome.stdout.splitlines() or [""]
     if first == "locked":
-        raise LockedError(
-            f"{host.node.name} is locked: {describe_holder(parse_holder(rest), session.now())}",
-            hint="wait for it, or take the lock over with --break-lock",
-        )
+        raise locked(host.node.name, parse_holder(rest), session.now())
     if first == "taken":
         raise LockedError(
             f"another run has taken over the lock on {host.node.name}: nothing more was changed there",
@@ -260,9 +245,7 @@ def _run_script(work: Script, host: Host, session: Session) -> None:
     if first == "changed":
         raise StepFailedError(
             "the pair changed while this run was being prepared",
-            found=f"release {' '.join(rest)}"
-            if "".join(rest)
-            else "a container of its name that is not ours",
+            found=f"release {' '.join(rest)}" if any(rest) else "a container of its name that is not ours",
             hint="run the command again: it plans against what runs now",
         )
     said = _last_words(outcome)

@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 
     from orchestrator.model.event import Event
 
+SCHEMA = "spark-deploy/run/v1"
 RUN_ID = re.compile(r"\d{8}T\d{6}-[0-9a-f]{6}")
-_OUTCOMES = {
-    int(Exit.DONE): "done",
-    int(Exit.FAILED): "failed",
-    int(Exit.USAGE): "usage",
-    int(Exit.FILE): "file wrong",
-    int(Exit.CHECK): "refused",
-    int(Exit.UNREACHABLE): "unreachable",
-    int(Exit.LOCKED): "locked",
-    int(Exit.INTERRUPTED): "interrupted",
+_OUTCOMES: dict[int, str] = {
+    Exit.DONE: "done",
+    Exit.FAILED: "failed",
+    Exit.USAGE: "usage",
+    Exit.FILE: "file wrong",
+    Exit.CHECK: "refused",
+    Exit.UNREACHABLE: "unreachable",
+    Exit.LOCKED: "locked",
+    Exit.INTERRUPTED: "interrupted",
 }
 
 
@@ -57,9 +58,9 @@ class Run:
 
     @property
     def outcome(self) -> str:
-        code = self.exit_code
         if self.closed:
             return "cannot be read"
+        code = self.exit_code
         return "unfinished" if code is None else _OUTCOMES.get(code, f"exit code {code}")
 
     @property
@@ -141,11 +142,11 @@ def _closed(folder: Path, why: str) -> SparkDeployError:
 
 
 def _read(folder: Path) -> Run:
-    info = _info(folder)
+    info, closed = _info(folder)
     return Run(
         id=folder.name,
         folder=folder,
-        closed=_why_closed(folder),
+        closed=closed,
         at=info["at"] if isinstance(info.get("at"), (int, float)) else 0,
         events=tuple(_events(folder)),
         argv=tuple(str(word) for word in info.get("argv") or ()),
@@ -153,23 +154,15 @@ def _read(folder: Path) -> Run:
     )
 
 
-def _why_closed(folder: Path) -> str:
-    """Give "" where the run may be read; a torn one has no run.json."""
-    try:
-        (folder / "run.json").open("rb").close()
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        return error.strerror or type(error).__name__
-    return ""
-
-
-def _info(folder: Path) -> dict[str, Any]:
+def _info(folder: Path) -> tuple[dict[str, Any], str]:
+    """Give what run.json says, and why it cannot be read; a torn run has none, or half of one."""
     try:
         info = json.loads((folder / "run.json").read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return info if isinstance(info, dict) else {}
+    except (FileNotFoundError, ValueError):
+        return {}, ""
+    except OSError as error:
+        return {}, error.strerror or type(error).__name__
+    return (info if isinstance(info, dict) else {}), ""
 
 
 def _events(folder: Path) -> Iterator[Event]:

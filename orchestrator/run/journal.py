@@ -17,8 +17,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.model.event import to_mapping
-from orchestrator.run.history import RUN_ID, runs_folder
-from orchestrator.run.mask import mask, mask_bytes, masked, masked_value
+from orchestrator.run.history import RUN_ID, SCHEMA, runs_folder
+from orchestrator.run.mask import each_string, mask, mask_bytes, masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from orchestrator.model.event import Event
     from orchestrator.model.release import Release
 
-SCHEMA = "spark-deploy/run/v1"
 KEPT_RUNS = 50
 _CONTROLS = re.compile(r"[\x00-\x1f]")
 
@@ -102,7 +101,7 @@ class Journal:
     def describe(self, **facts: Any) -> None:
         """Add to run.json what is known by now: argv, version, release."""
         self._about.update(facts)
-        shown = masked_value(self._about, self._hide)
+        shown = each_string(self._about, self._hide)
         self._write(self.folder / "run.json", json.dumps(shown, indent=1, default=str).encode() + b"\n")
 
     def keep_sources(self, **paths: str) -> None:

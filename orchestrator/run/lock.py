@@ -77,8 +77,11 @@ def refuse_if_locked(facts: Mapping[str, NodeFacts], now: float) -> tuple[str, .
     held = {name: fact.lock for name, fact in facts.items() if fact.lock.held}
     for name, lock in held.items():
         if not holder_is_gone(lock):
-            raise LockedError(
-                f"{name} is locked: {describe_holder(vars(lock), now)}",
-                hint="wait for it, or take the lock over with --break-lock",
-            )
+            raise locked(name, vars(lock), now)
     return tuple(held)
+
+
+def locked(node: str, found: Mapping[str, Any], now: float) -> LockedError:
+    """Give the error that names who holds the lock of *node*, as parse_holder() has *found* it."""
+    hint = "wait for it, or take the lock over with --break-lock"
+    return LockedError(f"{node} is locked: {describe_holder(found, now)}", hint=hint)

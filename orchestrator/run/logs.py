@@ -56,16 +56,15 @@ def show_logs(
         arguments = (inventory, host, lines, follow, tail)
         threading.Thread(target=_read, args=arguments, daemon=True).start()
     errors: list[SparkDeployError] = []
-    left = len(hosts)
-    while left:
+    reading = len(hosts)
+    while reading and not (follow and errors):
         line = lines.get()
         if isinstance(line, str):
             echo(line)
             continue
-        left -= 1
+        reading -= 1
         if isinstance(line, SparkDeployError):
             errors.append(line)
-            left = 0 if follow else left
         elif line:
             raise line
     if errors:
@@ -73,13 +72,12 @@ def show_logs(
 
 
 def _read(inventory: Inventory, host: Host, lines: Lines, follow: bool, tail: int | None) -> None:
-    end: Exception | None = None
     try:
         for line in _log(inventory, host, follow=follow, tail=tail):
             lines.put(f"{host.node.name}  {line}" if len(inventory.nodes) > 1 else line)
+        lines.put(None)
     except Exception as error:  # noqa: BLE001  show_logs raises it where somebody can see it
-        end = error
-    lines.put(end)
+        lines.put(error)
 
 
 def _log(inventory: Inventory, host: Host, *, follow: bool, tail: int | None) -> Iterator[str]:

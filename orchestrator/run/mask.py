@@ -37,7 +37,7 @@ def mask_bytes(secrets: Iterable[str]) -> Callable[[bytes], bytes]:
 def masked(event: Event, hide: Callable[[str], str]) -> Event:
     """Give *event* with every string in it, at any depth of its data, passed through *hide*."""
     text, step, node = map(hide, (event.text, event.step, event.node))
-    return replace(event, text=text, step=step, node=node, data=masked_value(event.data, hide))
+    return replace(event, text=text, step=step, node=node, data=each_string(event.data, hide))
 
 
 def masking(sink: Sink, hide: Callable[[str], str]) -> Sink:
@@ -71,14 +71,15 @@ def _forms(secret: str) -> set[str]:
     }
 
 
-def masked_value(value: Any, hide: Callable[[str], str]) -> Any:
-    """Give *value* with every string in it, keys too, passed through *hide*."""
+def each_string(value: Any, change: Callable[[str], str]) -> Any:
+    """Give what JSON makes of *value*, with every string in it, keys too, passed through *change*."""
     if isinstance(value, str):
-        return hide(value)
+        return change(value)
     if isinstance(value, Mapping):
         return {
-            key if key in _OURS else hide(str(key)): masked_value(inner, hide) for key, inner in value.items()
+            key if key in _OURS else change(str(key)): each_string(inner, change)
+            for key, inner in value.items()
         }
     if isinstance(value, (list, tuple)):
-        return [masked_value(inner, hide) for inner in value]
+        return [each_string(inner, change) for inner in value]
     return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import stat
 import subprocess
@@ -39,7 +38,11 @@ def resolve_secrets(inventory: Inventory, recipe: Recipe, environ: Mapping[str, 
             found=f"nothing in {_where(inventory.secrets_from)}",
             hint=f"export {missing[0]}=…, or say secrets_from: in the inventory",
         )
-    return {name: offered[name] for name in recipe.secrets}
+    values = {name: offered[name] for name in recipe.secrets}
+    for name, value in values.items():
+        if "\n" in value or "\r" in value:
+            raise FileError(f"the secret {name} spans lines; one line is wanted")
+    return values
 
 
 def _where(source: SecretSource) -> str:
@@ -87,15 +90,7 @@ def parse_secrets(content: bytes | None) -> dict[str, str]:
 
 
 def secrets_file(values: Mapping[str, str], names: Iterable[str]) -> bytes:
-    """
-    Give the bytes of secrets.env.
-
-    Raises:
-        FileError: a value spans lines.
-    """
-    for name in names:
-        if "\n" in values[name] or "\r" in values[name]:
-            raise FileError(f"the secret {name} spans lines; one line is wanted")
+    """Give the bytes of secrets.env."""
     return "".join(f"{name}={values[name]}\n" for name in sorted(names)).encode()
 
 
@@ -108,14 +103,5 @@ def with_token(values: Mapping[str, str], found: Mapping[str, bytes | None]) -> 
 
 def changed_secrets(values: Mapping[str, str], found: Mapping[str, bytes | None]) -> tuple[str, ...]:
     """Name what differs from the nodes' files; values are compared, never shown."""
-    names = {
-        name
-        for content in found.values()
-        for name in set(values) | set(parse_secrets(content))
-        if values.get(name) != parse_secrets(content).get(name)
-    }
-    return tuple(sorted(names))
-
-
-def environment() -> Mapping[str, str]:
-    return os.environ
+    differing = (values.items() ^ parse_secrets(content).items() for content in found.values())
+    return tuple(sorted({name for pairs in differing for name, _ in pairs}))

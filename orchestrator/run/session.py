@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from orchestrator.model.event import Kind, Sink
-    from orchestrator.model.inventory import Inventory
+    from orchestrator.model.inventory import Inventory, Node
     from orchestrator.model.recipe import Recipe
     from orchestrator.remote.host import Host
 
@@ -34,16 +34,12 @@ class Session:
     recipe: Recipe
     hosts: Mapping[str, Host]
     sink: Sink
-    run_id: str
     variables: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
-    secrets_found: Mapping[str, bytes | None] = field(
-        default_factory=dict
-    )  # node -> secrets.env before this run
+    secrets_found: Mapping[str, bytes | None] = field(default_factory=dict)  # by node, before this run
     now: Callable[[], float] = time.time
     clock: Callable[[], float] = time.monotonic
     interrupted: threading.Event = field(default_factory=threading.Event)
-    interrupts: int = 0
     reconnect_every_s: float = 2
     lost: set[str] = field(default_factory=set)  # nodes that did not come back within the limit
     open_sockets: set[socket.socket] = field(default_factory=set)
@@ -51,6 +47,11 @@ class Session:
     @property
     def head(self) -> Host:
         return self.hosts[self.inventory.head.name]
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """Those that answer."""
+        return tuple(node for node in self.inventory.nodes if node.name in self.hosts)
 
     def tell(self, kind: Kind, text: str = "", *, step: str = "", node: str = "", **data: Any) -> None:
         self.sink(Event(self.now(), kind, text, step, node, data))
@@ -82,6 +83,10 @@ class Session:
                 self.tell("note", f"{name} is back after {self.clock() - began:.0f} s", node=name)
                 return
 
+    def forget_interrupt(self) -> None:
+        """A new Event: in clear() a signal's handler would wait for the lock that its own thread holds."""
+        self.interrupted = threading.Event()
+
     def stop_now(self) -> None:
         """End what runs on the nodes and what we wait for."""
         for opened in list(self.open_sockets):
@@ -97,7 +102,6 @@ def signals_noted(session: Session) -> Iterator[None]:
     """Ctrl-C and its like are noted, not thrown: a plan is left between two actions, never within one."""
 
     def note(_number: int, _frame: object) -> None:
-        session.interrupts += 1
         session.interrupted.set()
 
     before = {number: getsignal(number) for number in (SIGINT, SIGTERM, SIGHUP)}

@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.checks.before_up import refusals
 from orchestrator.diagnosis.cause import find_cause
-from orchestrator.errors import (
-    ManyError,
-    SparkDeployError,
-    StepFailedError,
-    one_or_many,
-)
+from orchestrator.errors import ManyError, SparkDeployError, StepFailedError, one_or_many
 from orchestrator.planning.advice import inventory_warnings, recipe_warnings
 from orchestrator.planning.render import render_release
 from orchestrator.planning.situation import Situation, Standing, knowing_previous, situation
@@ -24,12 +19,12 @@ from orchestrator.run.execute import carry_out
 from orchestrator.run.lock import refuse_if_locked
 from orchestrator.run.look import found_secrets, gather_facts, running_files
 from orchestrator.run.secrets import changed_secrets, with_token
+from orchestrator.run.session import signals_noted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from orchestrator.model.facts import NodeFacts
-    from orchestrator.model.inventory import Inventory
     from orchestrator.model.plan import Plan
     from orchestrator.model.release import Release
     from orchestrator.run.journal import Journal
@@ -66,7 +61,7 @@ def prepare(
     inventory, recipe = session.inventory, session.recipe
     _warn(session)
     facts = gather_facts(inventory, recipe, session.hosts)
-    problems = refusals(_reachable(session), recipe, facts)
+    problems = refusals(replace(inventory, nodes=session.nodes), recipe, facts)
     if connect_error:
         raise one_or_many((connect_error, *problems))
     refuse_if_out_of_reach(inventory, session.head)
@@ -76,6 +71,8 @@ def prepare(
         session.tell("note", f"the lock on {', '.join(stale)} was left by a run that is no more: taken over")
     old = running_files(inventory, session.hosts, facts)
     release, now = _compare(session, facts, old, secrets_changed=bool(changed), refresh=refresh)
+    if now.standing is Standing.SERVING and not healthy(inventory, session.head):
+        now = replace(now, standing=Standing.COMING, why="its API does not answer /health with 200")
     if problems and now.standing not in (Standing.SERVING, Standing.COMING):
         raise one_or_many(problems)
     plan = plan_up(inventory, recipe, release, now, break_lock=break_lock or bool(stale))
@@ -86,12 +83,6 @@ def _warn(session: Session) -> None:
     inventory, recipe = session.inventory, session.recipe
     for warning in (*recipe_warnings(recipe), *inventory_warnings(inventory, recipe)):
         session.tell("warning", warning)
-
-
-def _reachable(session: Session) -> Inventory:
-    """Give the inventory without the nodes that could not be reached."""
-    nodes = tuple(node for node in session.inventory.nodes if node.name in session.hosts)
-    return replace(session.inventory, nodes=nodes)
 
 
 def _use_secrets(session: Session) -> tuple[str, ...]:
@@ -146,30 +137,20 @@ def bring_up(prepared: Prepared, session: Session, journal: Journal) -> str:
     Raises:
         SparkDeployError: the named cause, with the evidence saved in the journal.
     """
-    plan = prepared.plan
-    if prepared.situation.standing is Standing.SERVING:
-        if healthy(session.inventory, session.head):
-            carry_out(plan, session, lambda: None)
-            return _answer(session, "already serving")
-        plan = plan_up(
-            session.inventory,
-            session.recipe,
-            prepared.release,
-            replace(prepared.situation, standing=Standing.COMING),
-            break_lock=bool(plan.lock),
-        )
     logs: dict[str, str] = {}
 
     def save_evidence() -> None:
         logs.update(fetch_evidence(session, journal.save))
 
     try:
-        carry_out(plan, session, save_evidence)
+        carry_out(prepared.plan, session, save_evidence)
     except (StepFailedError, ManyError) as error:
         if logs:
             session.tell("note", f"evidence: {journal.folder / 'evidence'}")
         raise explained(error, {node: last_attempt(log) for node, log in logs.items()}) from error
-    return _answer(session, "serving")
+    word = "already serving" if prepared.situation.standing is Standing.SERVING else "serving"
+    with signals_noted(session):  # all is done: who interrupts now has the answer all the same
+        return f"{word}: {describe_endpoint(session.inventory, session.head, session.recipe.served_name)}"
 
 
 def explained(error: SparkDeployError, logs: Mapping[str, str]) -> SparkDeployError:
@@ -182,15 +163,10 @@ def explained(error: SparkDeployError, logs: Mapping[str, str]) -> SparkDeployEr
     finding = find_cause({str(error.at).partition(":")[0]: error.found or ""}) or find_cause(logs)
     if finding is None:
         said = [f"{node}: {line}" for node, log in logs.items() for line in log.splitlines()[-LAST_LINES:]]
-        error.found = (
-            error.found or "\n         ".join(["the last lines of each node", *said]) if said else error.found
-        )
+        if said and not error.found:
+            error.found = "\n         ".join(["the last lines of each node", *said])
         return error
     error.message = f"{error.message}\n  cause  {finding.cause}" if finding.cause else error.message
     error.found = None if finding.quote in error.message else f"{finding.node}: {finding.quote}"
     error.hint = finding.hint or error.hint
     return error
-
-
-def _answer(session: Session, word: str) -> str:
-    return f"{word}: {describe_endpoint(session.inventory, session.head, session.recipe.served_name)}"

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 POLL_S = 0.25  # one SFTP read per node, 3 ms on an open connection
 LOOK_AT_CONTAINER_EVERY_S = 4  # one `docker inspect` per node, 0.1 s
 DOCKER_LIMIT_S = 20
-RDMA = "transport NET/IB: RDMA on the fabric"
 TRANSPORTS = {
-    "NET/IB": RDMA,
+    "NET/IB": "transport NET/IB: RDMA on the fabric",
     "NET/Socket": "transport NET/Socket: TCP, far slower than RDMA",
     "gloo": "transport gloo: TCP between CPUs",
 }
@@ -89,10 +88,8 @@ def _life(host: Host, session: Session) -> ContainerLife:
         have_back(host, session)
         return ContainerLife()
     if outcome.exit_code:
-        gone = "No such" in outcome.stderr
-        return (
-            ContainerLife("gone") if gone else ContainerLife()
-        )  # dockerd restarts: not this container's death
+        # Anything else is a dockerd that restarts: not this container's death.
+        return ContainerLife("gone") if "No such" in outcome.stderr else ContainerLife()
     status, _, restarts = outcome.stdout.strip().partition(" ")
     return ContainerLife(status, int(restarts or 0))
 
@@ -119,7 +116,7 @@ def _tell_transport(work: Watch, session: Session, states: dict[str, NodeState |
     """Say once what the engine's own log proves; the port being open proves nothing."""
     if work.until == "ready":
         found = next((state.transport for state in states.values() if state and state.transport), "")
-        kind: Kind = "note" if TRANSPORTS.get(found, "") == RDMA else "warning"
+        kind: Kind = "note" if found == "NET/IB" else "warning"
         text = TRANSPORTS.get(found, found or "transport unknown: the engine's log does not name it")
         session.tell(kind, text, node=session.inventory.head.name, transport=found)
 

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, TextIO
 
 from orchestrator.model.event import to_mapping
+from orchestrator.run.mask import each_string
 from orchestrator.ui.printable import printable
 from orchestrator.ui.streams import write
 
@@ -24,14 +25,4 @@ def jsonl(stream: TextIO) -> Sink:
 
 def to_line(value: Any) -> str:
     """One line of JSON whose strings hold nothing a terminal acts on, even after `jq -r`."""
-    return json.dumps(_printable(value), separators=(", ", ": "), default=str) + "\n"
-
-
-def _printable(value: Any) -> Any:
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, dict):
-        return {str(key): _printable(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_printable(inner) for inner in value]
-    return value
+    return json.dumps(each_string(value, printable), default=str) + "\n"

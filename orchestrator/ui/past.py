@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING
 
+from orchestrator.run.history import SCHEMA
 from orchestrator.ui.jsonl import to_line
 from orchestrator.ui.printable import columns, duration, one_line
 
@@ -12,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from orchestrator.run.history import Run
-
-SCHEMA = "spark-deploy/run/v1"
 
 
 def show_runs(runs: Iterable[Run], timezone: tzinfo | None = None) -> str:

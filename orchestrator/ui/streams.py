@@ -41,7 +41,7 @@ def write(stream: TextIO, text: str) -> None:
         _encoded(stream, text)
         stream.flush()
     except BrokenPipeError:
-        _let_go(stream)
+        let_go(stream)
     except (OSError, ValueError):  # a terminal that hung up, a closed stream
         pass
 
@@ -54,7 +54,7 @@ def _encoded(stream: TextIO, text: str) -> None:
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
-def _let_go(stream: TextIO) -> None:
+def let_go(stream: TextIO) -> None:
     """Point *stream* at /dev/null, or Python complains of what is left in its buffer at exit (code 120)."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

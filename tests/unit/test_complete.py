@@ -78,9 +78,7 @@ def session() -> Iterator[Session]:
         head.services["127.0.0.1", 8001] = ("127.0.0.1", server.server_port)
         found = {"spark-1": b"VLLM_API_KEY=old-key\n"}
         secrets = {"VLLM_API_KEY": "new-key"}
-        yield Session(
-            INVENTORY, RECIPE, {"spark-1": head}, print, "run", secrets=secrets, secrets_found=found
-        )
+        yield Session(INVENTORY, RECIPE, {"spark-1": head}, print, secrets=secrets, secrets_found=found)
         server.shutdown()
 
 

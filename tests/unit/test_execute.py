@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,17 +20,24 @@ from orchestrator.errors import (
     StepFailedError,
     UnreachableError,
 )
+from orchestrator.model.inventory import Api
 from orchestrator.model.plan import Action, Complete, Plan, Script, Step, UploadSecrets, Watch
+from orchestrator.model.release import Release, ReleaseFile
 from orchestrator.planning import layout
+from orchestrator.planning.situation import Situation, Standing
 from orchestrator.remote.host import Outcome
 from orchestrator.run.execute import carry_out
+from orchestrator.run.journal import Journal
 from orchestrator.run.session import Session
+from orchestrator.run.up import Prepared, bring_up
 from orchestrator.run.watch import watch
 from orchestrator.shell import NodePath
 from tests.unit.examples import INVENTORY, RECIPE
 from tests.unit.fake_host import FakeHost
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from orchestrator.model.event import Event
 
 BOTH = ("spark-1", "spark-2")
@@ -42,7 +50,7 @@ class Run:
         self.hosts = {node.name: FakeHost(node) for node in INVENTORY.nodes}
         self.events: list[Event] = []
         self.saved: list[str] = []
-        self.session = Session(INVENTORY, RECIPE, self.hosts, self.events.append, "run-1", clock=Clock())
+        self.session = Session(INVENTORY, RECIPE, self.hosts, self.events.append, clock=Clock())
 
     def carry_out(self, plan: Plan) -> None:
         carry_out(plan, self.session, lambda: self.saved.append("evidence"))
@@ -362,3 +370,37 @@ def test_ctrl_c_while_the_locks_are_let_go_leaves_none_behind(run: Run) -> None:
     assert [script for host in run.hosts.values() for script in host.scripts].count("unlock") >= len(BOTH)
     assert run.scripts("spark-2")[-1] == "unlock"
     assert not [event.text for event in run.events if event.kind == "warning"]
+
+
+def test_who_insists_while_a_lock_is_let_go_is_told_that_it_stays(run: Run) -> None:
+    """One turn for a slip of the finger; the other node's lock is let go all the same."""
+
+    def interrupting(_: str) -> Outcome:
+        os.kill(os.getpid(), signal.SIGINT)
+        return Outcome(0, "", "")
+
+    run.hosts["spark-1"].answer("unlock", interrupting)
+    run.carry_out(plan("one"))
+
+    warnings = [event.text for event in run.events if event.kind == "warning"]
+    assert warnings == ["spark-1 keeps its lock: interrupted"]
+    assert run.scripts("spark-2")[-1] == "unlock"
+
+
+def test_ctrl_c_after_the_last_step_takes_no_answer_away(run: Run, tmp_path: Path) -> None:
+    """Whether the API is reachable takes a moment: `interrupted before anything was changed` would be a lie."""
+
+    class Asked(FakeHost):
+        @property
+        def address(self) -> str:
+            os.kill(os.getpid(), signal.SIGINT)
+            return "127.0.0.1"
+
+    everywhere = replace(INVENTORY, api=Api("0.0.0.0", 1))
+    session = replace(run.session, inventory=everywhere, hosts={"spark-1": Asked(INVENTORY.head)})
+    release = Release("home", ReleaseFile("manifest.json", b"{}"), {})
+    prepared = Prepared(release, Situation(Standing.SERVING, "serving"), Plan("nothing to do", ()), (), {})
+
+    answer = bring_up(prepared, session, Journal(tmp_path, lambda _: None))
+
+    assert answer.startswith("already serving: org/tiny at http://127.0.0.1:1/v1")

@@ -44,7 +44,7 @@ def test_down_where_docker_does_not_answer_says_what_to_start() -> None:
     """`the script failed` was all."""
     hosts = {node.name: FakeHost(node) for node in INVENTORY.nodes}
     hosts["spark-2"].answer("docker version", Outcome(1, "Docker does not answer, so …", ""))
-    session = Session(INVENTORY, RECIPE, hosts, lambda _: None, "run-1")
+    session = Session(INVENTORY, RECIPE, hosts, lambda _: None)
 
     with pytest.raises(StepFailedError) as failed:
         take_down(plan_down(INVENTORY), session, found=True)
@@ -58,7 +58,7 @@ def test_up_without_rdma_says_that_tcp_can_be_asked_for() -> None:
     host = FakeHost(INVENTORY.head)
     told = {"schema": 1, **asdict(state("gave-up", "0123456789ab", cause=cause))}
     host.files[str(layout.run_folder(INVENTORY, host.node) / "state.json")] = json.dumps(told).encode()
-    session = Session(INVENTORY, RECIPE, {host.node.name: host}, lambda _: None, "run-1")
+    session = Session(INVENTORY, RECIPE, {host.node.name: host}, lambda _: None)
 
     with pytest.raises(StepFailedError, match="transport is NET/Socket") as failed:
         watch(Watch("ready", 3600), session)
@@ -73,7 +73,7 @@ def test_down_says_where_it_is_down(nodes: tuple[str, ...], said: str) -> None:
     """`on no node alone` made no sense."""
     told: list[Event] = []
     hosts = {node.name: FakeHost(node) for node in INVENTORY.nodes if node.name in nodes}
-    session = Session(INVENTORY, RECIPE, hosts, told.append, "run-1")
+    session = Session(INVENTORY, RECIPE, hosts, told.append)
     plan = plan_down(INVENTORY, nodes=tuple(host.node for host in hosts.values()))
 
     with pytest.raises(UnreachableError):

@@ -32,6 +32,12 @@ def test_a_missing_secret_is_an_error_that_names_it() -> None:
     assert raised.value.exit_code is Exit.FILE
 
 
+def test_a_value_of_several_lines_is_refused_before_any_connection() -> None:
+    """Found while the files are written, it would cost the pair that runs its stop and start."""
+    with pytest.raises(FileError, match="the secret VLLM_API_KEY spans lines"):
+        resolve_secrets(INVENTORY, KEYED, {"VLLM_API_KEY": "a\nb"})
+
+
 def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "secrets.env"
     path.write_text("VLLM_API_KEY=x\n")

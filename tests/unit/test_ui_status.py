@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator import assets
 from orchestrator.model.facts import Container
-from orchestrator.model.state import NodeState
+from orchestrator.model.state import COMING, ENDED, SERVING, NodeState
 from orchestrator.ui.status import CONTAINERS, PHASES, StatusRow, explain, serving, show_status, status_json
+from tests.unit import supervision
+from tests.unit.supervision import Stage
 
 RUNS = Container("spark-deploy-home", "home", "spark-1", "0123456789ab", "running", 0, 0, "sha256:1")
 SERVES = NodeState(
@@ -62,12 +63,19 @@ def test_no_node_serves_nothing():
     assert not serving([])
 
 
-def test_every_phase_that_the_supervisor_writes_is_explained():
-    """A phase without words would reach the operator as jargon."""
-    modules = sorted((assets.templates() / "supervisor").glob("*.py"))
-    written = "".join(module.read_text() for module in modules)
+def phases_of_the_supervisors():
+    machines = [Stage(node=node).machine for node in (supervision.HEAD, supervision.WORKER)]
+    return {"link-lost"}.union(*(machine._handlers for machine in machines))  # shown, but no state of its own
 
-    assert all(f'"{phase}"' in written for phase in PHASES)
+
+def test_the_phases_that_are_explained_are_those_of_the_supervisors():
+    """A phase without words would reach the operator as jargon."""
+    assert set(PHASES) == phases_of_the_supervisors()
+
+
+def test_every_phase_serves_or_comes_to_it_or_has_ended():
+    """One that is none of them would be a broken pair to `up`."""
+    assert {SERVING} | COMING | ENDED == phases_of_the_supervisors()
 
 
 @pytest.mark.parametrize("phase", PHASES)
