@@ -35,7 +35,6 @@ class Attempts:
     run: str = ""
     count: int = 0
     ready_once: bool = False
-    gave_up: bool = False
     open: bool = False
     cause: str = ""
     cause_node: str = ""
@@ -44,12 +43,15 @@ class Attempts:
     def limit(self, limits: Limits) -> int:
         return limits.attempts if self.ready_once else 1
 
+    def spent(self, limits: Limits) -> bool:
+        return self.count >= self.limit(limits)
+
     def resumed(self, *, release: str, boot_id: str, node: str) -> Attempts:
         """What an earlier container's count is worth to this one, on *node*."""
         if self.release != release:
             return Attempts(release=release, boot_id=boot_id)
         rebooted = self.boot_id != boot_id
-        kept = replace(self, boot_id=boot_id, count=0, gave_up=False) if rebooted else self
+        kept = replace(self, boot_id=boot_id, count=0) if rebooted else self
         if not self.open:
             return kept
         cause = f"{node} was rebooted" if rebooted else f"{node}'s container was killed"

@@ -21,7 +21,7 @@ class Beat:
     receiver's own incarnation and the highest of its counters that got here: the proof of freshness.
     """
 
-    node: str
+    node: str = ""
     release: str = ""
     boot: str = ""
     incarnation: str = ""
@@ -41,12 +41,6 @@ class Beat:
 
 class IgnoredError(ValueError):
     """A datagram that changes nothing: oversized, forged, foreign, release, unknown, unheard or replayed."""
-
-    def __init__(self, reason: str, *, node: str = "", release: str = "") -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.node = node
-        self.release = release
 
 
 def _sign(body: bytes, token: bytes) -> bytes:
@@ -73,10 +67,7 @@ def encode_beat(beat: Beat, deployment: str, token: bytes) -> bytes:
         beat = replace(beat, lines=beat.lines[1:], cause=shorter)
 
 
-_BEAT_TYPES: dict[str, type] = {
-    item.name: {"str": str, "bool": bool, "int": int, "tuple[str, ...]": tuple}[str(item.type)]
-    for item in fields(Beat)
-}
+_BEAT_TYPES: dict[str, type] = {item.name: type(item.default) for item in fields(Beat)}
 
 
 def decode_beat(datagram: bytes, deployment: str, token: bytes) -> Beat:
@@ -85,6 +76,7 @@ def decode_beat(datagram: bytes, deployment: str, token: bytes) -> Beat:
 
     Raises:
         IgnoredError: oversized, forged or foreign.
+        AttributeError, RecursionError, ValueError: it is no JSON object.
     """
     if len(datagram) > MAX_DATAGRAM:
         raise IgnoredError("oversized")
@@ -94,9 +86,6 @@ def decode_beat(datagram: bytes, deployment: str, token: bytes) -> Beat:
     raw = json.loads(body)
     if raw.get("deployment") != deployment:
         raise IgnoredError("foreign")
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in raw.items()}
-    known: dict[str, Any] = {
-        key: value for key, value in values.items() if isinstance(value, _BEAT_TYPES.get(key, ()))
-    }
-    known.setdefault("node", "")
+    values = {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
+    known: dict[str, Any] = {k: v for k, v in values.items() if isinstance(v, _BEAT_TYPES.get(k, ()))}
     return Beat(**known)

@@ -46,7 +46,7 @@ class Children:
             self._exits[name] = 127
             return
         self._running[name] = child
-        threading.Thread(target=self._pump, args=(name, child), daemon=True).start()
+        threading.Thread(target=self._pump, args=(name, child), name=f"read {name}", daemon=True).start()
 
     def exits(self) -> dict[str, int]:
         for name, child in list(self._running.items()):

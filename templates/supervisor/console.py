@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
-import time
 from typing import IO
 
 
@@ -20,7 +20,8 @@ class Console:
         self._pipe = pipe
         self._lines: queue.Queue[bytes] = queue.Queue(maxsize=20_000)
         self._dropped = 0
-        threading.Thread(target=self._write, daemon=True).start()
+        self._writer = threading.Thread(target=self._write, daemon=True)
+        self._writer.start()
 
     def say(self, source: str, text: str) -> None:
         try:
@@ -30,16 +31,17 @@ class Console:
 
     def close(self) -> None:
         """Give the last lines a moment to get out."""
-        deadline = time.monotonic() + 0.5
-        while not self._lines.empty() and time.monotonic() < deadline:
-            time.sleep(0.01)
+        with contextlib.suppress(queue.Full):
+            self._lines.put_nowait(b"")
+        self._writer.join(0.5)
 
     def _write(self) -> None:
-        while True:
-            line = self._lines.get()
+        for line in iter(self._lines.get, b""):
             if self._dropped:
-                line = f"[supervise] {self._dropped} lines were dropped: nobody read them\n".encode() + line
+                lost = f"[supervise] {self._dropped} lines were dropped: nobody read them\n"
+                self._pipe.write(lost.encode())
                 self._dropped = 0
             self._pipe.write(line)
             if self._lines.empty():
                 self._pipe.flush()
+        self._pipe.flush()

@@ -26,10 +26,10 @@ class Folders:
 
     @classmethod
     def from_environment(cls) -> Folders:
-        base = Path("/spark-deploy")
+        base = Path(os.environ.get("SPARK_DEPLOY_BASE", "/spark-deploy"))  # elsewhere in tests
         return cls(
-            release=Path(os.environ.get("SPARK_DEPLOY_RELEASE", base / "release")),
-            run=Path(os.environ.get("SPARK_DEPLOY_RUN", base / "run")),
+            release=base / "release",
+            run=base / "run",
             cache=base / "cache",
             models=Path(os.environ.get("HF_HOME", base / "huggingface")) / "hub",
         )
@@ -45,11 +45,8 @@ class Folders:
         return (self.release / name).read_text().splitlines()
 
     def release_id(self) -> str:
-        if known := os.environ.get("SPARK_DEPLOY_RELEASE_ID"):
-            return known
-        with contextlib.suppress(OSError):
-            return hashlib.sha256((self.release / "manifest.json").read_bytes()).hexdigest()[:12]
-        return ""
+        """The id12: of the manifest, which is the same on every node."""
+        return hashlib.sha256((self.release / "manifest.json").read_bytes()).hexdigest()[:12]
 
     def write(self, name: str, value: Mapping[str, Any]) -> None:
         """Replace a JSON file in one piece: a reader, and a power cut, sees the old one or the new one."""
@@ -61,14 +58,13 @@ class Folders:
         self.adopt(scratch)
         scratch.replace(self.run / name)
 
-    def adopt(self, *paths: Path) -> None:
-        """Give *paths*, and all below them, to the owner of run/: an operator who is not root removes them."""
+    def adopt(self, path: Path) -> None:
+        """Give *path*, and all below it, to the owner of run/: an operator who is not root removes it."""
         owner = self.run.stat()
-        for path in paths:
-            for entry in (path, *path.rglob("*")):
-                with contextlib.suppress(OSError):
-                    if entry.lstat().st_uid != owner.st_uid:
-                        os.chown(entry, owner.st_uid, owner.st_gid, follow_symlinks=False)
+        for entry in (path, *path.rglob("*")):
+            with contextlib.suppress(OSError):
+                if entry.lstat().st_uid != owner.st_uid:
+                    os.chown(entry, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def empty(folder: Path, pattern: str = "*") -> None:

@@ -31,14 +31,10 @@ class HeadMachine(StartingHead):
         self._healthy_since = 0.0
         self._linked_steps: float | None = None  # the engine's steps when the link came back
         self._handlers |= {
-            "probing": lambda: self._in_session(self._probing),
-            "serving": lambda: self._in_session(self._serving),
-            "suspect": lambda: self._in_session(self._suspect),
+            "probing": self._probing,
+            "serving": self._serving,
+            "suspect": self._suspect,
         }
-
-    def _begin(self) -> None:
-        self._errors, self._linked_steps, self._counters = 0, None, None
-        super()._begin()
 
     def _link_is_back(self, names: tuple[str, ...]) -> None:
         super()._link_is_back(names)
@@ -46,14 +42,15 @@ class HeadMachine(StartingHead):
             self._linked_steps = self._counters.steps if self._counters else None
             self.verifying = True
             self.phase = "serving"
-            self._asked.pop("probe", None)
+            self._asked.pop("probe", None)  # what was asked before says nothing of the link
+            self._answers.pop("probe", None)
             self._probe()
 
     def _probing(self) -> None:
         answer = self._answer("probe")
         if answer and answer.value == 200:
             self._keep(self.attempts.ready())
-            self._in_vain = 0
+            self._in_vain, self._errors, self._counters = 0, 0, None
             self._healthy_since = self._proved_at = self._next_look = self.now
             self._enter("serving")
         elif answer:

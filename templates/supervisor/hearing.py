@@ -21,7 +21,7 @@ class PeerView:
     """A peer as last heard. *age_s* counts from our own beat that it has proved to have heard."""
 
     age_s: float = math.inf
-    beat: Beat = field(default_factory=lambda: Beat(node=""))
+    beat: Beat = field(default_factory=Beat)
 
     @property
     def here(self) -> bool:
@@ -82,7 +82,7 @@ class Hearing:
             beat = decode_beat(datagram, self.settings.deployment, token)
             self._take(beat, now)
         except IgnoredError as ignored:
-            self.ignored[ignored.reason] += 1
+            self.ignored[str(ignored)] += 1
             return False
         except (ValueError, AttributeError, RecursionError):
             self.ignored["foreign"] += 1

@@ -36,7 +36,7 @@ class Heartbeat:
         self._wake = wake
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        self._said = Beat(node=settings.node)
+        self._said = Beat()
         self.token = b""
         self.error = "not yet tried"
         self._next_beat = self._next_check = 0.0

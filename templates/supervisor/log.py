@@ -10,7 +10,7 @@ from supervisor.progress import Progress, message, parse_progress, plain
 TAIL_LINES = 20
 
 # The verdict lines only: `NET/IB : No device found.` may be followed by NET/IB, and a plugin that is
-# merely loaded carries nothing.
+# merely loaded carries nothing. One channel over TCP outweighs all others: the first that is proven holds.
 _TRANSPORTS = (
     ("NET/Socket", re.compile(r"Using network Socket|via NET/Socket/")),
     ("NET/IB", re.compile(r"Using network IB|via NET/IB(?:ext\w*)?/")),
@@ -56,7 +56,7 @@ class EngineLog:
         self.ip = ""  # of the node where it went wrong, if the log names one
         self._root = ""
         self._in_root = False
-        self._notes: list[str] = []
+        self._note = ""  # what Ray says of a dead process
         self._exception = ""
         self._last = ""
         self._in_quote = False
@@ -75,7 +75,7 @@ class EngineLog:
 
     @property
     def cause(self) -> str:
-        return self._root or (self._notes[0] if self._notes else "") or self._exception
+        return self._root or self._note or self._exception
 
     def _feed_progress(self, line: str) -> bool:
         found = parse_progress(line)
@@ -84,10 +84,8 @@ class EngineLog:
         return found is not None
 
     def _feed_transport(self, line: str) -> None:
-        order = [name for name, _ in _TRANSPORTS]
-        found = parse_transport(line)
-        if found and (not self.transport or order.index(found) < order.index(self.transport)):
-            self.transport = found
+        proven = (parse_transport(line), self.transport)
+        self.transport = next((name for name, _ in _TRANSPORTS if name in proven), "")
 
     def _feed_cause(self, line: str) -> None:
         text = message(line)
@@ -116,10 +114,10 @@ class EngineLog:
 
     def _feed_notes(self, text: str) -> None:
         if match := _WORKER_DIED.search(text):
-            self._notes.insert(0, f"a process of the engine died or was killed on {match.group(1)}")
+            self._note = f"a process of the engine died or was killed on {match.group(1)}"
             self.ip = self.ip or match.group(1)
         elif match := _NODE_DEAD.search(text):
-            self._notes.append(f"Ray marked {match.group(1)} dead")
+            self._note = self._note or f"Ray marked {match.group(1)} dead"
             self.ip = self.ip or match.group(1)
         elif match := _DIED.search(text):
-            self._notes.append(match.group(0))
+            self._note = self._note or match.group(0)

@@ -47,15 +47,15 @@ class Supervisor:
         self.folders = folders
         self.release = folders.release_id()
         self.boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        self.incarnation = secrets.token_hex(6)
+        incarnation = secrets.token_hex(6)
         self.console = Console(sys.stdout.buffer)
         self.children = Children(self.console)
         self.wake = threading.Event()
-        self.heartbeat = Heartbeat(settings, Hearing(settings, self.release, self.incarnation), self.wake)
+        self.heartbeat = Heartbeat(settings, Hearing(settings, self.release, incarnation), self.wake)
         attempts = parse_attempts(folders.read("attempts.json"))
         attempts = attempts.resumed(release=self.release, boot_id=self.boot_id, node=settings.node)
         kind = HeadMachine if settings.role == "head" else WorkerMachine
-        self.machine: Machine = kind(settings, attempts, self.incarnation)
+        self.machine: Machine = kind(settings, attempts, incarnation)
         self.stopping = False
         self._answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self._secrets: dict[str, str] = {}
@@ -206,8 +206,7 @@ class Supervisor:
             self.console.say("supervise", f"cannot write run/{name}: {error}")
 
     def _state(self) -> dict[str, Any]:
-        state = state_of(self.machine, self.release, self.boot_id, self._since)
-        return {**state, "foreign_releases": self.heartbeat.foreign_release()}
+        return state_of(self.machine, self.release, self.boot_id, self._since)
 
     def _publish(self) -> None:
         self._note_transition()
@@ -216,7 +215,7 @@ class Supervisor:
         if state == self._written and now < self._next_write:
             return
         self._written, self._next_write = state, now + STATE_EVERY_S
-        heard = {"peers": peers_of(self.heartbeat.view()), "ignored": self.heartbeat.ignored()}
+        heard = {"peers": peers_of(self.machine.seen.peers), "ignored": self.heartbeat.ignored()}
         self._write("state.json", {**state, "at": time.time(), **heard})
 
     def _note_transition(self) -> None:

@@ -12,8 +12,9 @@ from supervisor.step import Answer, Ask, Clean, Effect, Question, SaveAttempts, 
 from supervisor.watching import MemoryWait
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from supervisor.hearing import PeerView
     from supervisor.settings import Settings
 
 RAY_START_LIMIT_S = 60.0
@@ -41,7 +42,7 @@ class Machine:
         self.progress = ""
         self.session = ""
         self.left = ""  # the last session this node was in
-        self._blame(attempts.cause, attempts.cause_node, attempts.last_lines)
+        self.ray_up = False  # in this session: the head's listens, a worker's has joined
         self.missing: tuple[str, ...] = ()
         self.members: tuple[str, ...] = ()
         self.silent: tuple[str, ...] = ()  # peers not heard for link_lost_s, in a session
@@ -54,8 +55,7 @@ class Machine:
         self._number = 0
         self._asked: dict[Question, tuple[int, float]] = {}
         self._answers: dict[Question, Answer] = {}
-        self._incarnations: dict[str, str] = {}
-        self._boots: dict[str, str] = {}
+        self._peers_then: Mapping[str, PeerView] = {}  # as they were when the session began
         self._began = 0.0  # the session; on the head then the join, then the engine
         self._resume_at = 0.0
         self._memory = MemoryWait(0.0)
@@ -64,6 +64,7 @@ class Machine:
         self._handlers: dict[str, Callable[[], None]] = {
             "booting": self._booting,
             "waiting-address": self._waiting_address,
+            self.waiting: self._waiting_for_peers,
             "failed": self._cleaning,
             "backing-off": self._backing_off,
             "gave-up": self._gave_up,
@@ -75,6 +76,8 @@ class Machine:
         self._read_lines()
         self._take_answers()
         self._obey()
+        if self.session:
+            self._in_session()
         self._handlers[self.phase]()
         return self._effects
 
@@ -89,12 +92,12 @@ class Machine:
     def said(self) -> Beat:
         """What the peers are told; who says it and the proof of freshness are added by `Hearing`."""
         return Beat(
-            node=self.settings.node,
             session=self.session,
+            ray=self.ray_up,
             phase=self.shown,
             left=self.left,
-            cause=self.cause,
-            cause_node=self.cause_node,
+            cause=self.attempts.cause,
+            cause_node=self.attempts.cause_node,
         )
 
     def crashed(self, error: str) -> list[Effect]:
@@ -148,9 +151,6 @@ class Machine:
             self.attempts = attempts
             self._effects.append(SaveAttempts(attempts))
 
-    def _blame(self, cause: str, node: str = "", lines: tuple[str, ...] = ()) -> None:
-        self.cause, self.cause_node, self.last_lines = cause, node, lines
-
     def _leave(self) -> None:
         self.left = self.session or self.left
         self.session, self.silent, self.verifying = "", (), False
@@ -159,14 +159,13 @@ class Machine:
         self._asked.clear()
         self._answers.clear()
         self._leave()
-        self.members, self.missing = (), ()
+        self.ray_up, self.members, self.missing = False, (), ()
         self._keep(replace(self.attempts, open=False))
         self._number += 1
         self._asked["clean"] = (self._number, self.now + CLEAN_LIMIT_S)
         self._effects.append(Clean(self._number, failure))
 
     def _fail(self, failure: Failure) -> None:
-        self._blame(failure.cause, failure.node, failure.lines)
         self._keep(self.attempts.failed(failure))
         self._resume_at = self.now + backoff_s(self._in_vain)
         self._clean(failure)
@@ -185,14 +184,14 @@ class Machine:
         """A session that ends because somebody wants it to: the peers are told so."""
         if self.session:
             failure = Failure(f"{self.settings.node} was told {what}", self.settings.node)
-            self._blame(failure.cause, failure.node)
             serving = self.phase in ("serving", "suspect")
             self._keep((self.attempts if serving else self.attempts.given_back()).failed(failure))
 
     def _asked_anew(self, run: str) -> None:
+        """The attempt that is under way is the first; a worker has none: the head counts, for both."""
         ready = self.phase in ("serving", "suspect")
-        self._keep(self.attempts.asked_anew(run, count=1 if self.session and not ready else 0, ready=ready))
-        self._blame("")
+        count = min(1, self.attempts.count) if self.session and not ready else 0
+        self._keep(self.attempts.asked_anew(run, count=count, ready=ready))
         self._resume_at = self.now
 
     # -- phases
@@ -206,17 +205,14 @@ class Machine:
         elif not self.seen.token:
             self.progress = "run/secrets.env has no SPARK_DEPLOY_TOKEN"
         else:
-            self._answers.clear()
             self._resume()
 
     def _resume(self) -> None:
         """Go on after the container has been started: as decided before, if it was."""
         if self.seen.desired.down:
             self._enter("down")
-        elif self.attempts.gave_up:
-            self._enter("gave-up", self.cause)
-        elif self.attempts.count >= self.attempts.limit(self.limits):
-            self._give_up(self.cause or "the last attempt did not get ready")
+        elif self.attempts.spent(self.limits):
+            self._enter("gave-up", self.attempts.cause)
         else:
             self._waiting_address()
 
@@ -224,59 +220,61 @@ class Machine:
         error = self.seen.address_error
         self._enter("waiting-address" if error else self.waiting, error)
 
+    def _waiting_for_peers(self) -> None:
+        if self.seen.address_error:
+            self._waiting_address()
+        else:
+            self._look_for_peers()
+
+    def _look_for_peers(self) -> None:
+        raise NotImplementedError
+
     def _cleaning(self) -> None:
         if self._answer("clean") is not None:
-            self._after_clean()
-
-    def _after_clean(self) -> None:
-        if self.attempts.count >= self.attempts.limit(self.limits):
-            self._give_up(self.cause)
-        else:
-            self._back_off()
-
-    def _give_up(self, cause: str) -> None:
-        self.cause = cause
-        self._keep(replace(self.attempts, gave_up=True, cause=cause))
-        self._enter("gave-up", cause)
-
-    def _back_off(self) -> None:
-        self._memory = MemoryWait(self.now)
-        self._enter("backing-off", self.cause)
+            self._memory = MemoryWait(self.now)
+            self._enter("gave-up" if self.attempts.spent(self.limits) else "backing-off", self.attempts.cause)
 
     def _backing_off(self) -> None:
         if self._memory.over(self.now, self.seen.available_kb) and self.now >= self._resume_at:
             self._waiting_address()
 
     def _gave_up(self) -> None:
-        if not self.attempts.gave_up:
+        if not self.attempts.spent(self.limits):
             self._waiting_address()
 
     def _down(self) -> None:
-        if "clean" in self._asked:
-            return
-        self._answers.clear()
-        if not self.seen.desired.down:
+        if "clean" not in self._asked and not self.seen.desired.down:
             self._resume()
 
     # -- sessions
 
     def _begin_session(self, session: str, attempts: Attempts) -> None:
         self.session, self.logs, self._began = session, _new_logs(), self.now
-        self._incarnations = {name: view.beat.incarnation for name, view in self.seen.peers.items()}
-        self._boots = {name: view.beat.boot for name, view in self.seen.peers.items()}
+        self._peers_then = self.seen.peers
         self._keep(attempts)
         self._effects.append(StartRay(session))
         self._ask("cache", DROP_CACHE_LIMIT_S)
         self._enter("starting-ray")
 
+    def _in_session(self) -> None:
+        if failure := self._session_failure():
+            self._fail(failure)
+        else:
+            self._look_at_link()
+
+    def _session_failure(self) -> Failure | None:
+        raise NotImplementedError
+
     def _lost_peer(self, name: str) -> Failure | None:
         """The peer is silent for too long, or is not the one that the session began with."""
-        view = self.seen.peers[name]
+        view, then = self.seen.peers[name], self._peers_then[name]
+        if not then.beat.incarnation:
+            return None  # another worker, not heard from here: the head knows whether it is there
         if view.age_s > self.limits.peer_timeout_s:
             what = f"nothing heard from {name} for {self.limits.peer_timeout_s:.0f} s"
             return Failure(what, name, peer_lost=True)
-        if view.beat.incarnation != self._incarnations[name]:
-            rebooted = view.beat.boot != self._boots[name]
+        if view.beat.incarnation != then.beat.incarnation:
+            rebooted = view.beat.boot != then.beat.boot
             what = "was rebooted" if rebooted else "restarted its container"
             return Failure(f"{name} {what}", name, peer_lost=rebooted)
         return None

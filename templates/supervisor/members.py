@@ -13,10 +13,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Problem:
-    """Who is missing in Ray, and who is there that should not be. *hopeless*: waiting will not mend it."""
+    """Who is missing in Ray, and in words what is wrong there. *hopeless*: waiting will not mend it."""
 
     missing: tuple[str, ...]
-    unexpected: tuple[str, ...]
     text: str
     hopeless: bool = False
 
@@ -27,7 +26,7 @@ def members_problem(settings: Settings, members: Iterable[tuple[str, float]]) ->
     wanted = settings.nodes
     absent = {ip: name for ip, name in wanted.items() if ip not in gpus}
     bare = [name for ip, name in wanted.items() if ip in gpus and gpus[ip] < 1]
-    unexpected = tuple(ip for ip in gpus if ip not in wanted)
+    unexpected = [ip for ip in gpus if ip not in wanted]
     said = [f"{name} ({ip}) did not join Ray" for ip, name in absent.items()]
     if absent and unexpected:
         ip, name = next(iter(absent.items()))
@@ -36,4 +35,4 @@ def members_problem(settings: Settings, members: Iterable[tuple[str, float]]) ->
         said = [f"{unexpected[0]} joined Ray and is no node of {settings.deployment}"]
     said += [f"{name} joined Ray without a GPU" for name in bare]
     hopeless = bool(unexpected or bare) and len(gpus) >= len(wanted)
-    return Problem((*absent.values(), *bare), unexpected, "; ".join(said), hopeless)
+    return Problem((*absent.values(), *bare), "; ".join(said), hopeless)

@@ -7,15 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from supervisor.attempts import Attempts, Failure
-from supervisor.hearing import PeerView
 from supervisor.machine import RAY_START_LIMIT_S, Machine
-from supervisor.members import members_problem
+from supervisor.members import Problem, members_problem
 from supervisor.step import Answer, StartEngine
 from supervisor.watching import Activity, Stillness
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from supervisor.beat import Beat
     from supervisor.settings import Settings
 
@@ -31,38 +28,28 @@ class StartingHead(Machine):
     """The head up to an engine that answers /health; `HeadMachine` goes on from there."""
 
     waiting = "waiting-peers"
+    _problem: Problem  # of this session's join
+    _stillness: Stillness  # of this start of the engine
 
     def __init__(self, settings: Settings, attempts: Attempts, incarnation: str) -> None:
         super().__init__(settings, attempts, incarnation)
-        self.gcs_up = False
         self._sessions = 0
         self._joined: set[str] = set()
-        self._cache_dropped = False
         self._ending = ""  # what was seen of vLLM's end, and when
         self._ended_at = 0.0
         self._next_look = 0.0
-        self._stillness = self._new_stillness()
-        self._problem = members_problem(settings, [])
         self._handlers |= {
-            "waiting-peers": self._waiting_peers,
-            "starting-ray": lambda: self._in_session(self._starting_ray),
-            "joining": lambda: self._in_session(self._joining),
-            "starting-engine": lambda: self._in_session(self._starting_engine),
+            "starting-ray": self._starting_ray,
+            "joining": self._joining,
+            "starting-engine": self._starting_engine,
         }
 
     def said(self) -> Beat:
-        return replace(super().said(), session=self.session if self.gcs_up else "", ray=self.gcs_up)
-
-    def _clean(self, failure: Failure | None) -> None:
-        self.gcs_up = False
-        super()._clean(failure)
+        return replace(super().said(), session=self.session if self.ray_up else "")
 
     # -- waiting
 
-    def _waiting_peers(self) -> None:
-        if self.seen.address_error:
-            self._waiting_address()
-            return
+    def _look_for_peers(self) -> None:
         waits = {name: self._why_not(name) for name in self.settings.peers}
         self.missing = tuple(name for name, why in waits.items() if why)
         self.progress = "waiting for " + ", ".join(f"{name} ({why})" for name, why in waits.items() if why)
@@ -70,7 +57,7 @@ class StartingHead(Machine):
             self._begin()
 
     def _why_not(self, name: str) -> str:
-        view = self.seen.peers.get(name, PeerView())
+        view = self.seen.peers[name]
         if name in self.seen.foreign_release:
             return f"runs release {self.seen.foreign_release[name]}"
         if not view.here:
@@ -82,24 +69,19 @@ class StartingHead(Machine):
     def _begin(self) -> None:
         self._in_vain += 1
         self._sessions += 1
-        self._joined, self._ending, self._cache_dropped = set(), "", False
+        self._joined, self._ending = set(), ""
         self._problem = members_problem(self.settings, [])
         self._begin_session(f"{self.incarnation}-{self._sessions}", self.attempts.started())
 
     # -- a session
 
-    def _in_session(self, handler: Callable[[], None]) -> None:
-        failure = self._session_failure()
-        if failure:
-            self._fail(failure)
-            return
+    def _look_at_link(self) -> None:
         was_silent = self.silent
-        self._look_at_link()
+        super()._look_at_link()
         if self.silent:
             self.verifying = False
         elif was_silent:
             self._link_is_back(was_silent)
-        handler()
 
     def _session_failure(self) -> Failure | None:
         for name in self.settings.peers:
@@ -154,10 +136,9 @@ class StartingHead(Machine):
     # -- phases of a session
 
     def _starting_ray(self) -> None:
-        self._note_cache()
         answer = self._answer("port")
         if answer and answer.value:
-            self.gcs_up, self._began, self._next_look = True, self.now, self.now + MEMBERS_EVERY_S
+            self.ray_up, self._began, self._next_look = True, self.now, self.now + MEMBERS_EVERY_S
             self._enter("joining")
         elif self.now - self._began > RAY_START_LIMIT_S:
             what = f"Ray does not listen on {self.settings.ray_address} after {RAY_START_LIMIT_S:.0f} s"
@@ -165,14 +146,10 @@ class StartingHead(Machine):
         else:
             self._ask("port", 1.0)
 
-    def _note_cache(self) -> None:
-        self._cache_dropped |= self._answer("cache") is not None
-
     def _joining(self) -> None:
-        self._note_cache()
         if answer := self._answer("members"):
             self._note_members(answer)
-        if self.members and not self._problem.text:
+        if not self._problem.text:
             self._start_engine_when_cache_is_dropped()
         elif self._problem.hopeless or self.now - self._began > self.limits.join_limit_s:
             self._fail(self._not_joined())
@@ -195,12 +172,12 @@ class StartingHead(Machine):
         return Failure(f"{self._problem.text}{limit}", node, lines or own)
 
     def _start_engine_when_cache_is_dropped(self) -> None:
-        if not self._cache_dropped and "cache" in self._asked:
+        if "cache" in self._asked:
             self.progress = "giving page cache back"
             return
         self._effects.append(StartEngine(self.session))
         self._began, self._next_look = self.now, self.now
-        self._stillness = self._new_stillness()
+        self._stillness = Stillness(self.now, self.limits.stuck_s, nodes=len(self.settings.nodes))
         self.missing = ()
         self._enter("starting-engine", "vllm starting")
 
@@ -219,9 +196,6 @@ class StartingHead(Machine):
             self._fail(failure)
         elif self.now >= self._next_look:
             self._ask("health", HEALTH_LIMIT_S)
-
-    def _new_stillness(self) -> Stillness:
-        return Stillness(self.now, self.limits.stuck_s, nodes=len(self.settings.nodes))
 
     def _too_long(self) -> Failure | None:
         limit = self.limits.start_limit_s

@@ -15,7 +15,7 @@ SCHEMA = 1
 
 
 def state_of(machine: Machine, release: str, boot_id: str, since: float) -> dict[str, Any]:
-    """All but the time of writing and what the heartbeat knows; *since* is the phase's, seconds since 1970."""
+    """All but the time of writing and what changes with it; *since* is the phase's, seconds since 1970."""
     settings, attempts = machine.settings, machine.attempts
     return {
         "schema": SCHEMA,
@@ -29,15 +29,16 @@ def state_of(machine: Machine, release: str, boot_id: str, since: float) -> dict
         "attempts": attempts.count,
         "attempt_limit": attempts.limit(settings.limits),
         "ready_once": attempts.ready_once,
-        "cause": machine.cause,
-        "cause_node": machine.cause_node,
-        "last_lines": list(machine.last_lines),
+        "cause": attempts.cause,
+        "cause_node": attempts.cause_node,
+        "last_lines": list(attempts.last_lines),
         "transport": machine.transport,
         "members": list(machine.members),
         "missing": list(machine.missing),
         "boot_id": boot_id,
         "session": machine.session,
         "run": attempts.run,
+        "foreign_releases": dict(machine.seen.foreign_release),
     }
 
 

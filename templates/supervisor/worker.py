@@ -6,50 +6,32 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from supervisor.attempts import Attempts, Failure
-from supervisor.hearing import PeerView
 from supervisor.machine import RAY_START_LIMIT_S, Machine
 
 if TYPE_CHECKING:
     from supervisor.beat import Beat
+    from supervisor.hearing import PeerView
     from supervisor.settings import Settings
 
 
 class WorkerMachine(Machine):
-    """A worker: its Ray lives exactly as long as the head's session."""
+    """A worker: its Ray lives exactly as long as the head's session. It counts no attempts: the head does."""
 
     waiting = "waiting-head"
 
     def __init__(self, settings: Settings, attempts: Attempts, incarnation: str) -> None:
         super().__init__(settings, attempts, incarnation)
-        self.ray_up = False
-        self._handlers |= {
-            "waiting-head": self._waiting_head,
-            "starting-ray": self._in_session,
-            "joined": self._in_session,
-            "serving": self._in_session,
-        }
+        self._handlers |= dict.fromkeys(("starting-ray", "joined", "serving"), self._follow)
 
     def said(self) -> Beat:
         lines = tuple(self.logs["ray"].tail)[-6:] if not self.ray_up else ()
-        return replace(super().said(), ray=self.ray_up, lines=lines)
+        return replace(super().said(), lines=lines)
 
     @property
     def _head(self) -> PeerView:
-        return self.seen.peers.get(self.settings.head, PeerView())
+        return self.seen.peers[self.settings.head]
 
-    def _clean(self, failure: Failure | None) -> None:
-        self.ray_up = False
-        super()._clean(failure)
-
-    def _after_clean(self) -> None:
-        """A worker counts nothing, and waits for its memory alone: the head does the rest."""
-        self._resume_at = self.now
-        self._back_off()
-
-    def _waiting_head(self) -> None:
-        if self.seen.address_error:
-            self._waiting_address()
-            return
+    def _look_for_peers(self) -> None:
         head, name = self._head, self.settings.head
         self.missing = () if head.here else (name,)
         self.progress = f"{name} is {head.beat.phase}" if head.here else f"{name} is not heard"
@@ -58,14 +40,11 @@ class WorkerMachine(Machine):
         if head.here and head.beat.session and head.beat.session != self.left:
             self._begin_session(head.beat.session, replace(self.attempts, open=True))
 
-    def _in_session(self) -> None:
-        failure = self._ray_failure() or self._not_started() or self._session_over()
-        if failure:
-            self._fail(failure)
-            return
-        self._answer("cache")
+    def _session_failure(self) -> Failure | None:
+        return self._ray_failure() or self._not_started() or self._session_over()
+
+    def _follow(self) -> None:
         self.ray_up = self.ray_up or any("Ray runtime started" in line for line in self.logs["ray"].tail)
-        self._look_at_link()
         if self.ray_up and not self.silent:
             head = self._head.beat.phase
             phase = "serving" if head in ("serving", "suspect") else "joined"
@@ -79,7 +58,7 @@ class WorkerMachine(Machine):
 
     def _session_over(self) -> Failure | None:
         for name in self.settings.peers:
-            if self._incarnations[name] and (failure := self._lost_peer(name)):
+            if failure := self._lost_peer(name):
                 return failure
         beat = self._head.beat
         if beat.session == self.session:

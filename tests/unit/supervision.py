@@ -39,6 +39,10 @@ def settings(node: str = HEAD, *, nodes: int = 2, transport: str = "tcp", **limi
     )
 
 
+def attempts(**values: Any) -> Any:
+    return Attempts(**{"release": RELEASE, "boot_id": "b1", "run": "run-1"} | values)
+
+
 @dataclass
 class Stage:
     """One machine, and a world that changes only when told to. Effects are collected, nothing is done."""
@@ -56,6 +60,7 @@ class Stage:
         self.machine = kind(where, self.attempts or Attempts(release=RELEASE, boot_id="b1"), "me")
         self.effects: list[Any] = []
         self.saved: list[Any] = []
+        self.phases = [self.shown]  # one after the other
         self.exits: dict[str, int] = {}
         self.world: dict[str, Any] = {"desired": Desired(run="run-1")}
         self.heard_at = dict.fromkeys(where.peers, self.now)
@@ -82,6 +87,7 @@ class Stage:
         seen = Seen(peers=peers, exits=dict(self.exits), lines=lines, answers=answers, **self.world)
         new = self.machine.step(self.now, seen)
         self.effects += new
+        self.phases += [self.shown] if self.shown != self.phases[-1] else []
         self.saved += [effect.attempts for effect in new if isinstance(effect, SaveAttempts)]
         if any(isinstance(effect, Clean) for effect in new):
             self.exits.clear()
@@ -137,11 +143,14 @@ class Stage:
 
     def to_joining(self) -> Stage:
         self.to_starting_ray()
+        self.ray_listens()
+        return self
+
+    def ray_listens(self) -> None:
         self.answer("cache", 0)
         self.wait_for("port")
         self.answer("port", value=True)
         assert self.shown == "joining"
-        return self
 
     def workers_join(self) -> None:
         for name in self.beats:
@@ -160,16 +169,22 @@ class Stage:
 
     def to_probing(self) -> Stage:
         self.to_starting_engine()
+        self.engine_is_healthy()
+        return self
+
+    def engine_is_healthy(self) -> None:
         self.wait_for("health")
         self.answer("health", 200)
         assert self.shown == "probing"
-        return self
 
     def to_serving(self) -> Stage:
         self.to_probing()
+        self.engine_completes()
+        return self
+
+    def engine_completes(self) -> None:
         self.answer("probe", 200)
         assert self.shown == "serving"
-        return self
 
     def restart(self) -> None:
         """From a failure back to serving."""
@@ -180,14 +195,10 @@ class Stage:
         while self.shown != "starting-ray":
             self.step()
             assert self.now < end, self.shown
-        self.answer("cache", 0)
-        self.wait_for("port")
-        self.answer("port", value=True)
+        self.ray_listens()
         self.finish_joining()
-        self.wait_for("health")
-        self.answer("health", 200)
-        self.answer("probe", 200)
-        assert self.shown == "serving"
+        self.engine_is_healthy()
+        self.engine_completes()
 
     def look(self, *, health: int = 200, requests: float = 0, steps: float = 0) -> None:
         self.wait_for("watch")

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from supervisor.attempts import Attempts, backoff_s, parse_attempts
 from supervisor.settings import Desired
-from tests.unit.supervision import RELEASE, WORKER, Stage
-
-
-def attempts(**values: Any) -> Any:
-    return Attempts(**{"release": RELEASE, "boot_id": "b1", "run": "run-1"} | values)
+from tests.unit.supervision import RELEASE, WORKER, Stage, attempts
 
 
 def fail(stage: Stage) -> None:
@@ -30,7 +24,7 @@ def test_before_the_first_ready_there_is_one_attempt() -> None:
     fail(stage)
     stage.run(3600)
 
-    assert (stage.shown, stage.machine.cause) == ("gave-up", "ray exited with 1")
+    assert (stage.shown, stage.machine.attempts.cause) == ("gave-up", "ray exited with 1")
     assert len(stage.done("StartEngine")) == 1
 
 
@@ -44,7 +38,7 @@ def test_after_the_first_ready_a_failure_is_tried_again() -> None:
     stage = Stage().to_serving()
     fail(stage)
 
-    assert (stage.shown, stage.machine.cause) == ("backing-off", "ray exited with 1")
+    assert (stage.shown, stage.machine.attempts.cause) == ("backing-off", "ray exited with 1")
 
 
 def test_five_starts_without_an_hour_of_health_are_the_end() -> None:
@@ -162,22 +156,26 @@ def test_peer_lost_in_the_first_start_ends_it() -> None:
     stage.run(70)
     stage.answer("clean")
 
-    assert (stage.shown, stage.machine.cause) == ("gave-up", "nothing heard from spark-2 for 60 s")
+    assert (stage.shown, stage.machine.attempts.cause) == ("gave-up", "nothing heard from spark-2 for 60 s")
 
 
 def test_gave_up_survives_a_restart_of_the_container() -> None:
-    stage = Stage(attempts=attempts(count=5, ready_once=True, gave_up=True, cause="why", last_lines=("x",)))
+    stage = Stage(attempts=attempts(count=5, ready_once=True, cause="why", last_lines=("x",)))
     stage.boot()
     stage.run(3600)
 
-    assert (stage.shown, stage.machine.cause, stage.machine.last_lines) == ("gave-up", "why", ("x",))
+    assert (stage.shown, stage.machine.attempts.cause, stage.machine.attempts.last_lines) == (
+        "gave-up",
+        "why",
+        ("x",),
+    )
 
 
 def test_container_that_ended_in_its_only_attempt_gives_up() -> None:
     before = attempts(count=1, open=True).resumed(release=RELEASE, boot_id="b1", node="spark-1")
     stage = Stage(attempts=before).boot()
 
-    assert (stage.shown, stage.machine.cause) == ("gave-up", "spark-1's container was killed")
+    assert (stage.shown, stage.machine.attempts.cause) == ("gave-up", "spark-1's container was killed")
 
 
 def test_power_cut_while_serving_is_the_cause_afterwards() -> None:
@@ -228,7 +226,7 @@ def test_stopped_container_is_the_cause_afterwards() -> None:
 
 
 def test_new_boot_begins_anew_but_knows_that_it_was_ready() -> None:
-    before = attempts(count=5, ready_once=True, gave_up=True)
+    before = attempts(count=5, ready_once=True)
 
     assert before.resumed(release=RELEASE, boot_id="b2", node="spark-1") == attempts(
         boot_id="b2", ready_once=True
@@ -236,19 +234,19 @@ def test_new_boot_begins_anew_but_knows_that_it_was_ready() -> None:
 
 
 def test_same_boot_changes_nothing() -> None:
-    before = attempts(count=5, ready_once=True, gave_up=True)
+    before = attempts(count=5, ready_once=True)
 
     assert before.resumed(release=RELEASE, boot_id="b1", node="spark-1") == before
 
 
 def test_other_release_has_its_own_trial() -> None:
-    before = attempts(release="old", count=5, ready_once=True, gave_up=True)
+    before = attempts(release="old", count=5, ready_once=True)
 
     assert before.resumed(release=RELEASE, boot_id="b1", node="spark-1") == attempts(run="")
 
 
 def test_new_up_begins_anew_after_giving_up() -> None:
-    stage = Stage(attempts=attempts(count=5, ready_once=True, gave_up=True, cause="why")).boot()
+    stage = Stage(attempts=attempts(count=5, ready_once=True, cause="why")).boot()
     stage.world["desired"] = Desired(run="run-2")
     stage.run(2)
 
@@ -257,7 +255,16 @@ def test_new_up_begins_anew_after_giving_up() -> None:
         1,
         False,
     )
-    assert stage.machine.cause == ""
+    assert stage.machine.attempts.cause == ""
+
+
+def test_new_up_in_the_middle_of_a_start_does_not_grant_another() -> None:
+    stage = Stage().to_starting_engine()
+    stage.world["desired"] = Desired(run="run-2")
+    stage.step()
+    fail(stage)
+
+    assert (stage.shown, stage.machine.attempts.count) == ("gave-up", 1)
 
 
 def test_new_up_does_not_wait_for_the_back_off() -> None:

@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from supervisor.attempts import Attempts
 from supervisor.settings import Desired
-from supervisor.step import Clean, StartEngine, Watch
+from supervisor.step import Answer, Clean, StartEngine, Watch
 from supervisor.watching import Activity, Counters
-from tests.unit.supervision import HEAD, IPS, RELEASE, WORKER, Stage
-
-
-def attempts(**values: Any) -> Any:
-    return Attempts(**{"release": RELEASE, "boot_id": "b1", "run": "run-1"} | values)
-
-
-READY = {"ready_once": True}
-
+from tests.unit.supervision import HEAD, IPS, WORKER, Stage, attempts
 
 # -- the way to serving
 
 
 def test_way_to_serving_passes_the_phases_in_order() -> None:
-    stage = Stage(node=HEAD)
-    phases = ["booting"]
-    step = stage.machine.step
-
-    def noted(*args: Any) -> Any:
-        effects = step(*args)
-        if stage.shown != phases[-1]:
-            phases.append(stage.shown)
-        return effects
-
-    stage.machine.step = noted
-    stage.to_serving()
-
-    assert phases == [
+    assert Stage().to_serving().phases == [
         "booting",
         "waiting-peers",
         "starting-ray",
@@ -78,6 +54,18 @@ def test_missing_fabric_address_is_shown_and_costs_nothing() -> None:
 
     assert (stage.shown, stage.machine.attempts.count) == ("waiting-address", 0)
     assert "192.168.200.1" in stage.machine.progress
+
+
+def test_fabric_address_that_goes_while_peers_are_waited_for_is_shown() -> None:
+    stage = Stage()
+    stage.peer(WORKER, phase="failed")
+    stage.boot()
+    stage.run(10)
+    before = stage.shown
+    stage.world["address_error"] = "fabric address 192.168.200.1: Cannot assign requested address"
+    stage.step()
+
+    assert (before, stage.shown) == ("waiting-peers", "waiting-address")
 
 
 def test_missing_peer_is_named_and_costs_nothing() -> None:
@@ -131,6 +119,17 @@ def test_session_is_announced_only_once_rays_port_is_open() -> None:
     assert stage.machine.said().session == stage.machine.session != ""
 
 
+def test_next_session_too_is_announced_only_once_rays_port_is_open() -> None:
+    stage = Stage().to_serving()
+    stage.exits = {"ray": 1}
+    stage.step()
+    stage.answer("clean")
+    stage.peer(WORKER, session="", ray=False, phase="waiting-head")
+    stage.run(5)
+
+    assert (stage.shown, stage.machine.said().session) == ("starting-ray", "")
+
+
 def test_every_start_is_a_new_session() -> None:
     stage = Stage().to_serving()
     first = stage.machine.session
@@ -145,7 +144,7 @@ def test_ray_that_does_not_listen_has_a_limit() -> None:
     stage = Stage().to_starting_ray()
     stage.run(61)
 
-    assert stage.machine.cause == "Ray does not listen on 192.168.200.1:6379 after 60 s"
+    assert stage.machine.attempts.cause == "Ray does not listen on 192.168.200.1:6379 after 60 s"
 
 
 # -- the join
@@ -174,8 +173,11 @@ def test_worker_that_never_joins_is_named_in_time_with_its_own_lines() -> None:
             stage.answer("members", [(IPS[HEAD], 1.0)])
 
     assert stage.now - began < 30
-    assert stage.machine.cause == "spark-2 (192.168.200.2) did not join Ray in 25 s"
-    assert (stage.machine.cause_node, stage.machine.last_lines) == (WORKER, stage.beats[WORKER].lines)
+    assert stage.machine.attempts.cause == "spark-2 (192.168.200.2) did not join Ray in 25 s"
+    assert (stage.machine.attempts.cause_node, stage.machine.attempts.last_lines) == (
+        WORKER,
+        stage.beats[WORKER].lines,
+    )
 
 
 def test_head_that_ray_registered_elsewhere_is_named_at_once() -> None:
@@ -185,21 +187,21 @@ def test_head_that_ray_registered_elsewhere_is_named_at_once() -> None:
     stage = Stage().to_joining()
     join(stage, ("10.1.230.180", 1.0), (IPS[WORKER], 1.0))
 
-    assert stage.machine.cause == "Ray registered spark-1 under 10.1.230.180, wanted 192.168.200.1"
+    assert stage.machine.attempts.cause == "Ray registered spark-1 under 10.1.230.180, wanted 192.168.200.1"
 
 
 def test_node_without_gpu_is_named() -> None:
     stage = Stage().to_joining()
     join(stage, (IPS[HEAD], 1.0), (IPS[WORKER], 0.0))
 
-    assert stage.machine.cause == "spark-2 joined Ray without a GPU"
+    assert stage.machine.attempts.cause == "spark-2 joined Ray without a GPU"
 
 
 def test_stranger_in_ray_is_named() -> None:
     stage = Stage().to_joining()
     join(stage, (IPS[HEAD], 1.0), (IPS[WORKER], 1.0), ("192.168.200.9", 1.0))
 
-    assert stage.machine.cause == "192.168.200.9 joined Ray and is no node of home"
+    assert stage.machine.attempts.cause == "192.168.200.9 joined Ray and is no node of home"
 
 
 def test_ray_start_that_fails_on_a_worker_ends_the_attempt_with_its_words() -> None:
@@ -209,8 +211,8 @@ def test_ray_start_that_fails_on_a_worker_ends_the_attempt_with_its_words() -> N
     )
     stage.step()
 
-    assert (stage.machine.cause, stage.machine.cause_node) == ("ray exited with 1", WORKER)
-    assert stage.machine.last_lines == ("why",)
+    assert (stage.machine.attempts.cause, stage.machine.attempts.cause_node) == ("ray exited with 1", WORKER)
+    assert stage.machine.attempts.last_lines == ("why",)
 
 
 def test_engine_waits_for_the_page_cache() -> None:
@@ -264,7 +266,7 @@ def test_open_port_alone_is_not_serving() -> None:
     stage = Stage().to_probing()
     stage.answer("probe", 500)
 
-    assert stage.machine.cause == "/health is 200, but a one-token completion failed: HTTP 500"
+    assert stage.machine.attempts.cause == "/health is 200, but a one-token completion failed: HTTP 500"
 
 
 def test_tcp_where_rdma_is_wanted_stops_the_start_at_once() -> None:
@@ -274,7 +276,7 @@ def test_tcp_where_rdma_is_wanted_stops_the_start_at_once() -> None:
     stage = Stage(transport="rdma").to_starting_engine()
     stage.log("NCCL INFO Using network Socket")
 
-    assert stage.machine.cause.startswith("transport is NET/Socket (TCP), wanted NET/IB (RDMA)")
+    assert stage.machine.attempts.cause.startswith("transport is NET/Socket (TCP), wanted NET/IB (RDMA)")
 
 
 def test_tcp_where_tcp_is_wanted_is_only_told() -> None:
@@ -294,15 +296,18 @@ def test_start_has_a_limit_and_names_the_last_phase() -> None:
     stage.world["activity"] = Activity(0, 0)
     stage.run(301)
 
-    assert stage.machine.cause == "not ready in 300 s, last seen: ranks connecting"
-    assert stage.machine.last_lines == ("[spark-2] the worker's last line", "vLLM is using nccl==2.28.9")
+    assert stage.machine.attempts.cause == "not ready in 300 s, last seen: ranks connecting"
+    assert stage.machine.attempts.last_lines == (
+        "[spark-2] the worker's last line",
+        "vLLM is using nccl==2.28.9",
+    )
 
 
 def test_start_that_does_nothing_is_stuck() -> None:
     stage = Stage().to_starting_engine()
     stage.run(610)
 
-    assert "stuck: nothing read, computed or said for 600 s" in stage.machine.cause
+    assert "stuck: nothing read, computed or said for 600 s" in stage.machine.attempts.cause
 
 
 @pytest.mark.parametrize("activity", [{"cpu_s": 0.5}, {"read_bytes": 1e6}])
@@ -334,36 +339,36 @@ def test_any_exit_of_vllm_is_a_failure_also_exit_code_0() -> None:
     """
     It exits with 0 when its engine has died.
     """
-    stage = Stage(attempts=attempts(**READY)).to_serving()
+    stage = Stage(attempts=attempts(ready_once=True)).to_serving()
     stage.exits = {"vllm": 0}
     stage.run(2)
 
-    assert (stage.shown, stage.machine.cause) == ("failed", "vllm exited with 0")
+    assert (stage.shown, stage.machine.attempts.cause) == ("failed", "vllm exited with 0")
 
 
 def test_cause_names_the_node_that_the_log_names() -> None:
-    stage = Stage(attempts=attempts(**READY)).to_serving()
+    stage = Stage(attempts=attempts(ready_once=True)).to_serving()
     stage.log(
         "(raylet) A worker died or was killed while executing a task. Worker IP address: 192.168.200.2 Worker"
     )
     stage.exits = {"vllm": 1}
     stage.run(2)
 
-    assert stage.machine.cause_node == WORKER
-    assert stage.machine.cause.endswith("died or was killed on spark-2 (192.168.200.2)")
+    assert stage.machine.attempts.cause_node == WORKER
+    assert stage.machine.attempts.cause.endswith("died or was killed on spark-2 (192.168.200.2)")
 
 
 def test_cause_of_a_peer_outweighs_the_engine_that_fell_with_it() -> None:
     """
     vLLM ends first when the worker's Ray is killed; a moment later the worker says so.
     """
-    stage = Stage(attempts=attempts(**READY)).to_serving()
+    stage = Stage(attempts=attempts(ready_once=True)).to_serving()
     stage.exits = {"vllm": 0}
     stage.step()
     stage.peer(WORKER, session="", left=stage.machine.session, cause="ray exited with 1", cause_node=WORKER)
     stage.step()
 
-    assert (stage.machine.cause, stage.machine.cause_node) == ("ray exited with 1", WORKER)
+    assert (stage.machine.attempts.cause, stage.machine.attempts.cause_node) == ("ray exited with 1", WORKER)
 
 
 def test_exit_of_ray_is_a_failure() -> None:
@@ -371,7 +376,7 @@ def test_exit_of_ray_is_a_failure() -> None:
     stage.exits = {"ray": 1}
     stage.step()
 
-    assert (stage.shown, stage.machine.cause) == ("failed", "ray exited with 1")
+    assert (stage.shown, stage.machine.attempts.cause) == ("failed", "ray exited with 1")
 
 
 def test_failure_ends_the_session_for_the_peers_in_the_same_step() -> None:
@@ -394,7 +399,7 @@ def test_failure_keeps_evidence_and_cleans() -> None:
 
 
 def test_cleaning_that_hangs_does_not_hang_us() -> None:
-    stage = Stage(attempts=attempts(**READY)).to_serving()
+    stage = Stage(attempts=attempts(ready_once=True)).to_serving()
     stage.exits = {"ray": 1}
     stage.step()
     stage.run(70)
@@ -407,7 +412,7 @@ def test_unhealthy_engine_is_a_failure() -> None:
     stage.look(health=503)
     stage.run(2)
 
-    assert stage.machine.cause == "/health answered 503"
+    assert stage.machine.attempts.cause == "/health answered 503"
 
 
 def test_five_unanswered_looks_in_a_row_are_a_failure() -> None:
@@ -428,6 +433,20 @@ def test_answered_look_forgives_the_ones_before() -> None:
         stage.wait_for("watch")
         stage.answer("watch", error="TimeoutError: timed out")
         stage.look()
+
+    assert stage.shown == "serving"
+
+
+def test_unanswered_looks_of_an_earlier_session_count_nothing() -> None:
+    stage = Stage().to_serving()
+    for _ in range(4):
+        stage.wait_for("watch")
+        stage.answer("watch", error="TimeoutError: timed out")
+    stage.exits = {"ray": 1}
+    stage.step()
+    stage.restart()
+    stage.wait_for("watch")
+    stage.answer("watch", error="TimeoutError: timed out")
 
     assert stage.shown == "serving"
 
@@ -477,7 +496,7 @@ def test_suspect_that_does_not_answer_is_a_hang() -> None:
     stage.answer("probe", error="TimeoutError: timed out")
 
     assert stage.shown == "failed"
-    assert stage.machine.cause == (
+    assert stage.machine.attempts.cause == (
         "hang: no engine step for 120 s with 2 requests, and a one-token completion failed: it did not come back in time"
     )
 
@@ -524,7 +543,8 @@ def test_idle_engine_that_does_not_answer_is_a_hang() -> None:
     stage.answer("probe", error="TimeoutError: timed out")
 
     assert (
-        stage.machine.cause == "hang: idle, and a one-token completion failed: it did not come back in time"
+        stage.machine.attempts.cause
+        == "hang: idle, and a one-token completion failed: it did not come back in time"
     )
 
 
@@ -601,6 +621,23 @@ def test_link_that_comes_back_to_a_dead_engine_is_a_failure() -> None:
     assert stage.shown == "failed"
 
 
+def test_probe_that_the_cut_made_late_is_not_held_against_a_link_that_is_back() -> None:
+    """
+    Its time may be over in the very step in which the peer is heard again.
+    """
+    stage = Stage(limits={"hang_s": 15, "probe_s": 30}).to_serving()
+    while not stage.asked("probe"):
+        stage.look()
+    stage.silent = {WORKER}
+    stage.run(20)
+    stage.silent = set()
+    stage.step(answers=(Answer(stage.asked("probe"), "probe", error="TimeoutError: timed out"),))
+    back = stage.shown
+    stage.answer("probe", 200)
+
+    assert (back, stage.shown) == ("link-lost", "serving")
+
+
 def test_link_that_flaps_is_judged_only_when_it_stays() -> None:
     stage = Stage().to_serving()
     for _ in range(10):
@@ -638,7 +675,7 @@ def test_link_that_stays_away_ends_the_session_at_the_limit() -> None:
         stage.run(0.5)
 
     assert 59 < stage.now - began < 62
-    assert stage.machine.cause == "nothing heard from spark-2 for 60 s"
+    assert stage.machine.attempts.cause == "nothing heard from spark-2 for 60 s"
 
 
 def test_link_lost_while_loading_is_shown_and_loading_goes_on() -> None:
@@ -660,7 +697,7 @@ def test_worker_that_leaves_ends_the_session() -> None:
     stage.peer(WORKER, session="", phase="waiting-head")
     stage.step()
 
-    assert stage.machine.cause == "spark-2 left the session: it is waiting-head"
+    assert stage.machine.attempts.cause == "spark-2 left the session: it is waiting-head"
 
 
 def test_worker_told_to_stop_is_the_cause() -> None:
@@ -670,7 +707,10 @@ def test_worker_told_to_stop_is_the_cause() -> None:
     )
     stage.step()
 
-    assert (stage.machine.cause, stage.machine.cause_node) == ("spark-2 was told to go down", WORKER)
+    assert (stage.machine.attempts.cause, stage.machine.attempts.cause_node) == (
+        "spark-2 was told to go down",
+        WORKER,
+    )
 
 
 def test_restarted_worker_is_another_incarnation_and_ends_the_session() -> None:
@@ -681,7 +721,7 @@ def test_restarted_worker_is_another_incarnation_and_ends_the_session() -> None:
     stage.peer(WORKER, incarnation="spark-2-i2")
     stage.step()
 
-    assert stage.machine.cause == "spark-2 restarted its container"
+    assert stage.machine.attempts.cause == "spark-2 restarted its container"
 
 
 def test_rebooted_worker_is_told_from_a_restarted_one() -> None:
@@ -689,7 +729,7 @@ def test_rebooted_worker_is_told_from_a_restarted_one() -> None:
     stage.peer(WORKER, incarnation="spark-2-i2", boot="b2")
     stage.step()
 
-    assert stage.machine.cause == "spark-2 was rebooted"
+    assert stage.machine.attempts.cause == "spark-2 was rebooted"
 
 
 def test_worker_that_has_not_yet_joined_does_not_end_the_session() -> None:
@@ -751,7 +791,7 @@ def test_new_run_does_not_disturb_a_serving_pair() -> None:
 
 
 def test_bug_of_our_own_is_a_failed_attempt() -> None:
-    stage = Stage(attempts=attempts(**READY)).to_serving()
+    stage = Stage(attempts=attempts(ready_once=True)).to_serving()
     effects = stage.machine.crashed("KeyError: 'x'")
 
     assert stage.shown == "failed"

@@ -186,6 +186,29 @@ def test_what_a_model_config_refuses_stands_on_the_next_line() -> None:
     )
 
 
+def failed_to_start(*lines: str) -> list[str]:
+    said = ["EngineCore failed to start.", *lines]
+    return [f"(EngineCore pid=1) ERROR 11-30 19:39:09 [core.py:1510] {line}" for line in said]
+
+
+def test_next_line_is_taken_also_out_of_a_traceback() -> None:
+    log = EngineLog()
+    for line in failed_to_start("ValidationError: 1 validation error for ModelConfig", "  Value error, why"):
+        log.feed(line)
+
+    assert log.cause == "ValidationError: 1 validation error for ModelConfig: Value error, why"
+
+
+def test_second_traceback_is_not_the_cause() -> None:
+    log = EngineLog()
+    for line in [*failed_to_start("ValueError: first"), "(EngineCore pid=1) Process EngineCore:"]:
+        log.feed(line)
+    for line in failed_to_start("ValueError: second"):
+        log.feed(line)
+
+    assert log.cause == "ValueError: first"
+
+
 def test_wrong_flag_is_a_cause() -> None:
     log = EngineLog()
     log.feed("usage: vllm serve [model_tag] [options]")

@@ -305,7 +305,7 @@ def test_no_sequence_of_faults_leaves_anything_but_serving_or_given_up(
 
     assert world.serving() or world.head.machine.shown == "gave-up"
     if world.head.machine.shown == "gave-up":
-        assert world.head.machine.cause
+        assert world.head.machine.attempts.cause
 
 
 @pytest.mark.parametrize(

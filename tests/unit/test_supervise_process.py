@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -62,6 +63,7 @@ class Node:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(templates() / "supervisor", base / "release/supervisor", ignore=ignored)
         (base / "release" / "supervise.json").write_text(json.dumps(settings))
+        (base / "release" / "manifest.json").write_text("{}")
         (base / "release" / "ray.args").write_text("\n".join(ray) + "\n")
         (base / "release" / "serve.args").write_text("\n".join(serve) + "\n")
         (self.run / "secrets.env").write_text(f"VLLM_API_KEY=hunter2-hunter2\nSPARK_DEPLOY_TOKEN={TOKEN}\n")
@@ -78,9 +80,7 @@ class Node:
         env = {
             "PATH": f"{inside}/engine/bin:{os.environ['PATH']}",
             "PYTHONPATH": f"{inside}/engine/lib",
-            "SPARK_DEPLOY_RELEASE": f"{inside}/release",
-            "SPARK_DEPLOY_RUN": f"{inside}/run",
-            "SPARK_DEPLOY_RELEASE_ID": "abc123abc123",
+            "SPARK_DEPLOY_BASE": str(inside),
             "TEST_NODE": str(self.base),
         }
         with (self.base / "log").open("ab") as log:
@@ -328,6 +328,36 @@ def test_down_in_run_desired_ends_everything_and_up_brings_it_back(pair: Pair) -
     (pair.head.run / "desired").write_text("up run-2\n")
     pair.wait_for("serving", "serving")
     assert pair.head.state()["run"] == "run-2"
+
+
+BUSY = """
+import subprocess, sys
+sys.path.insert(0, sys.argv[1])
+from supervisor.processes import ActivityMeter
+work = "sum(range(10**7)); open('/dev/zero', 'rb').read(10**7); print(flush=True); input()"
+child = subprocess.Popen([sys.executable, "-c", work], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+child.stdout.readline()
+meter = ActivityMeter()
+print(meter.measure())
+child.communicate(b"\\n")
+print(meter.measure())
+"""
+
+
+def test_busy_process_is_active_and_one_that_has_gone_keeps_its_share() -> None:
+    """
+    Else a compiler's end would look as if nothing had been computed.
+    """
+    argv = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", BUSY, str(templates())]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
+
+    there, gone = [
+        {key: float(value) for key, value in re.findall(r"(\w+)=([\d.]+)", line)}
+        for line in done.stdout.splitlines()
+    ]
+    assert there["read_bytes"] > 1e7
+    assert there["cpu_s"] > 0
+    assert gone == there
 
 
 def test_secrets_are_struck_out_of_the_log_and_the_key_is_used(pair: Pair) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
+from supervisor.beat import Beat
 from supervisor.settings import Desired
 from supervisor.step import StartRay
-from tests.unit.supervision import HEAD, WORKER, Stage
+from tests.unit.supervision import HEAD, RELEASE, WORKER, Stage
 
 
 def waiting() -> Stage:
@@ -135,12 +138,34 @@ def test_next_session_is_joined() -> None:
     assert stage.done("StartRay")[-1] == StartRay("s-2")
 
 
+def test_worker_is_in_the_next_session_only_once_its_ray_says_so() -> None:
+    stage = joined()
+    stage.exits = {"ray": 1}
+    stage.step()
+    stage.answer("clean")
+    stage.peer(HEAD, session="s-2")
+    stage.run(10)
+
+    assert (stage.shown, stage.machine.said().ray) == ("starting-ray", False)
+
+
+def test_session_that_ended_unheard_is_left_without_its_cause() -> None:
+    """
+    The head is already two sessions on: why ours ended is no longer said.
+    """
+    stage = serving()
+    stage.peer(HEAD, session="s-3", left="s-2", phase="joining", cause="why s-2 ended")
+    stage.step()
+
+    assert stage.machine.attempts.cause == "spark-1 left the session: it is joining"
+
+
 def test_new_session_of_the_head_ends_the_old_one_here_with_the_heads_cause() -> None:
     stage = serving()
     stage.peer(HEAD, session="", left="s-1", phase="failed", cause="vllm exited with 0", cause_node=HEAD)
     stage.step()
 
-    assert (stage.shown, stage.machine.cause, stage.machine.cause_node) == (
+    assert (stage.shown, stage.machine.attempts.cause, stage.machine.attempts.cause_node) == (
         "failed",
         "vllm exited with 0",
         HEAD,
@@ -152,7 +177,7 @@ def test_head_that_is_down_ends_the_session() -> None:
     stage.peer(HEAD, session="", left="s-1", phase="down", cause="spark-1 was told to go down")
     stage.step()
 
-    assert stage.machine.cause == "spark-1 was told to go down"
+    assert stage.machine.attempts.cause == "spark-1 was told to go down"
 
 
 def test_restarted_head_ends_the_session() -> None:
@@ -160,7 +185,7 @@ def test_restarted_head_ends_the_session() -> None:
     stage.peer(HEAD, incarnation="spark-1-i2")
     stage.step()
 
-    assert stage.machine.cause == "spark-1 restarted its container"
+    assert stage.machine.attempts.cause == "spark-1 restarted its container"
 
 
 def test_silent_head_is_shown_and_left_at_the_limit() -> None:
@@ -171,7 +196,7 @@ def test_silent_head_is_shown_and_left_at_the_limit() -> None:
     stage.run(55)
 
     assert (shown, stage.shown) == ("link-lost", "failed")
-    assert stage.machine.cause == "nothing heard from spark-1 for 60 s"
+    assert stage.machine.attempts.cause == "nothing heard from spark-1 for 60 s"
 
 
 def test_head_heard_again_in_time_is_as_before() -> None:
@@ -192,7 +217,7 @@ def test_ray_start_that_blocks_has_a_limit() -> None:
     stage = starting()
     stage.run(61)
 
-    assert stage.machine.cause == "ray start did not join 192.168.200.1:6379 in 60 s"
+    assert stage.machine.attempts.cause == "ray start did not join 192.168.200.1:6379 in 60 s"
 
 
 def test_worker_never_gives_up_by_itself() -> None:
@@ -212,6 +237,18 @@ def test_worker_never_gives_up_by_itself() -> None:
     assert stage.machine.attempts.count == 0
 
 
+def test_worker_never_gives_up_also_when_it_is_killed_after_an_up_in_the_middle_of_a_start() -> None:
+    stage = joined()
+    stage.world["desired"] = Desired(run="run-2")
+    stage.step()
+    kept = stage.machine.attempts.resumed(release=RELEASE, boot_id="b1", node=WORKER)
+
+    again = Stage(node=WORKER, attempts=kept)
+    again.world["desired"] = Desired(run="run-2")
+
+    assert again.boot().shown == "waiting-head"
+
+
 def test_silence_between_two_workers_ends_the_session() -> None:
     stage = Stage(node=WORKER, nodes=3).boot()
     stage.step()
@@ -221,7 +258,24 @@ def test_silence_between_two_workers_ends_the_session() -> None:
     stage.silent = {"spark-3"}
     stage.run(62)
 
-    assert stage.machine.cause == "nothing heard from spark-3 for 60 s"
+    assert stage.machine.attempts.cause == "nothing heard from spark-3 for 60 s"
+
+
+def test_other_worker_that_was_never_heard_does_not_end_the_session() -> None:
+    """
+    The head hears it: a session begins only with all.
+    """
+    stage = Stage(node=WORKER, nodes=3)
+    stage.beats["spark-3"], stage.heard_at["spark-3"] = Beat(), -math.inf
+    stage.silent = {"spark-3"}
+    stage.boot()
+    stage.step()
+    stage.peer(HEAD, session="s-1", phase="joining")
+    stage.step()
+    stage.log("Ray runtime started.", source="ray")
+    stage.run(62)
+
+    assert (stage.shown, stage.machine.session) == ("link-lost", "s-1")
 
 
 def test_worker_waits_for_its_memory_before_it_is_ready_again() -> None:
