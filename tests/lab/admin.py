@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from .lab import Lab
-    from .topology import Machine
 
 # Hosts of the lab: `spark-a` logs in as op; `spark-a-root`, `spark-a-nodocker` as those users; `spark-a-jump` by the jump host.
 SSH_CONFIG = "Include conf.d/*.conf\n"
@@ -85,24 +84,21 @@ class AdminHome:
 
     def trust(self, *keys: str) -> None:
         """known_hosts holds the right keys of these machines, and no others."""
-        lines = [f"{self._machine(key).address} {self.host_key(key)}\n" for key in keys]
+        lines = [f"{self.lab.node(key).address} {self.host_key(key)}\n" for key in keys]
         self.known_hosts.write_text("".join(lines))
 
     def host_key(self, key: str) -> str:
         """A machine's public host key: type and base64."""
-        return " ".join((self._machine(key).folder / "hostkey.pub").read_text().split()[:2])
+        return " ".join((self.lab.node(key).folder / "hostkey.pub").read_text().split()[:2])
 
     def fingerprint(self, key: str) -> str:
         """SHA256:… of a machine's host key."""
-        return run(["ssh-keygen", "-lf", self._machine(key).folder / "hostkey.pub"]).split()[1]
+        return run(["ssh-keygen", "-lf", self.lab.node(key).folder / "hostkey.pub"]).split()[1]
 
     def mistake_host_key(self, key: str) -> None:
         """known_hosts holds another key for this machine than it shows: as after a re-installation, or an attack."""
         right, wrong = self.host_key(key), (self.lab.topology.folder / "id.pub").read_text().split()[1]
         self.known_hosts.write_text(self.known_hosts.read_text().replace(right, f"ssh-ed25519 {wrong}"))
-
-    def _machine(self, key: str) -> Machine:
-        return self.lab.node(key)
 
     # --- running things -----------------------------------------------------------------------------
 
@@ -178,6 +174,14 @@ class AdminHome:
     ) -> contextlib.AbstractContextManager[Background]:
         return self.background(*spark_deploy_program(), *arguments, env=env)
 
+    def up_until(self, text: str, *arguments: str, sent: int = signal.SIGINT) -> Background:
+        """An `up` that is *sent* a signal (Ctrl-C, unless said otherwise) as soon as it says *text*; it has ended."""
+        with self.background_spark_deploy("up", *arguments) as up:
+            up.wait_for_text(text)
+            up.process.send_signal(sent)
+            up.wait()
+        return up
+
 
 def spark_deploy_program() -> list[str]:
     """$SPARK_DEPLOY_BIN (an installed wheel), else this interpreter's own."""
@@ -224,3 +228,8 @@ class Background:
     def wait(self, timeout_s: float = 60) -> int:
         """The exit code."""
         return self.process.wait(timeout_s)
+
+    @property
+    def returncode(self) -> int:
+        """The exit code of a program that has ended, as of one that was not in the background."""
+        return self.process.returncode

@@ -98,7 +98,7 @@ def _up(lab: Lab, options: argparse.Namespace) -> None:
 
 
 def _down_all(lab: Lab, _: argparse.Namespace) -> None:
-    for folder in (lab.topology.state / "labs").glob("*/"):
+    for folder in lab.topology.folder.parent.glob("*/"):
         with contextlib.suppress(BlockingIOError), claimed(folder.with_suffix(".lock")):
             Lab(Topology(folder.name)).down()
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from . import engine
+from . import engine, images
 from .admin import AdminHome
 from .claim import free_topology
 from .inventory import write_inventory
 from .lab import Lab
 from .need import real_engine_installed
 from .requirements import lab_available
-from .topology import STATE
 
 if TYPE_CHECKING:
     import subprocess
@@ -35,7 +34,7 @@ def running_lab(size: int = 2) -> Iterator[Lab]:
     """A lab of its own, beside any other; down at the end, whatever happens."""
     if reason := lab_available():
         pytest.fail(reason, pytrace=False)
-    with free_topology(STATE, size) as topology:
+    with free_topology(size) as topology:
         lab = Lab(topology)
         try:
             lab.up()
@@ -64,7 +63,7 @@ def lab_of_three() -> Iterator[Lab]:
 def real_engine(lab: Lab) -> Lab:
     """The lab with the image `lab/vllm:slim`: real Ray and vLLM, and a model at engine.MODEL."""
     real_engine_installed()
-    lab.load_images([engine.image()])
+    lab.load_images([images.REAL])
     return lab
 
 

@@ -8,38 +8,27 @@ import os
 import subprocess
 from pathlib import Path
 
-from . import images
-from .images import Image, locked
+from .claim import claimed
+from .images import MODEL, VENV
 from .requirements import SEARCH_PATH
 from .slice import system_python
 from .topology import STATE
 
 HERE = Path(__file__).parent
 REQUIREMENTS = HERE / "requirements-real.txt"
-VENV = STATE / "venv"
-MODEL = STATE / "model"
 MARKER = VENV / "lab-requirements.sha256"
 TORCH = "torch==2.13.0"
 CANNOT_BE_BUILT = "the real engine cannot be built"
 
 
-def image() -> Image:
-    return images.real(STATE)
-
-
 def install() -> str | None:
     """Why the real engine cannot be had here, in one line, or None when venv and model are in place."""
-    with locked(STATE / "engine.lock"):
+    with claimed(STATE / "engine.lock", wait=True):
         return _venv() or _model()
 
 
 def wanted() -> str:
     return hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()
-
-
-def installed() -> bool:
-    """Whether venv and model are there, without making them."""
-    return MARKER.exists() and MARKER.read_text() == wanted() and (MODEL / "config.json").exists()
 
 
 def _venv() -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import subprocess
 from dataclasses import dataclass, field
@@ -11,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import slice as debian
+from .claim import claimed
 from .machine import command_in, engine_answers
 from .shell import LabError, run
 from .topology import STATE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from .topology import Machine
 
@@ -24,6 +24,8 @@ HERE = Path(__file__).parent
 LABEL = "spark-lab.inputs"
 STUB_PLACE = "opt/stub"
 PLUGIN_PLACE = "/lab/plugin"  # in a node
+VENV = STATE / "venv"  # of the real engine, and its model: engine.py makes both
+MODEL = STATE / "model"
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,6 @@ class Image:
     add: Mapping[Path, str] = field(default_factory=dict)
     binds: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()  # Dockerfile lines
-    tags: tuple[str, ...] = ()  # further names, for tests that change the image
 
     @property
     def inputs(self) -> str:
@@ -56,32 +57,33 @@ STUB = Image(
         HERE / "stub/bin/vllm": "usr/local/bin/vllm",
     },
     changes=("ENV HOME=/root", f"ENV PYTHONPATH=/{STUB_PLACE}/lib", "WORKDIR /root"),
-    tags=("lab/vllm:stub2",),
 )
 
 
-def real(state: Path = STATE) -> Image:
-    """Real Ray and vLLM (CPU): a small image, into which lab-runc mounts the venv and the model."""
-    venv = state / "venv"
-    path = f"{venv}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    return Image(
-        name="lab/vllm:slim",
-        binds=(str(venv), str(state / "model"), PLUGIN_PLACE),
-        changes=(f"ENV PATH={path}", f"ENV PYTHONPATH={PLUGIN_PLACE}", "ENV HOME=/root", "WORKDIR /root"),
-    )
+# Real Ray and vLLM (CPU): a small image, into which lab-runc mounts the venv and the model.
+REAL = Image(
+    name="lab/vllm:slim",
+    binds=(str(VENV), str(MODEL), PLUGIN_PLACE),
+    changes=(
+        f"ENV PATH={VENV}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        f"ENV PYTHONPATH={PLUGIN_PLACE}",
+        "ENV HOME=/root",
+        "WORKDIR /root",
+    ),
+)
 
 
-def binds(state: Path) -> list[str]:
+def binds() -> list[str]:
     """Folders of the host that every node sees at the same place: what the real engine's image mounts."""
-    return [str(state / name) for name in ("venv", "model") if (state / name).is_dir()]
+    return [str(folder) for folder in (VENV, MODEL) if folder.is_dir()]
 
 
-def build(image: Image, state: Path) -> Path:
+def build(image: Image) -> Path:
     """The image's tar file, from the cache when its inputs have not changed."""
-    cache = state / "images"
+    cache = STATE / "images"
     stem = image.name.replace("/", "-").replace(":", "-")
     tar = cache / f"{stem}-{image.inputs}.tar"
-    with locked(cache / "lock"):
+    with claimed(cache / "lock", wait=True):
         if not tar.exists():
             for old in cache.glob(f"{stem}-*"):
                 old.unlink()
@@ -91,27 +93,18 @@ def build(image: Image, state: Path) -> Path:
     return tar
 
 
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def load(node: Machine, image: Image, tar: Path) -> None:
-    """The node's engine has *image* under all its names; imported only where it is missing or another."""
-    if _inputs_of(node, image.name) != image.inputs:
-        options = [
-            word for change in (*image.changes, f"LABEL {LABEL}={image.inputs}") for word in ("-c", change)
-        ]
-        with tar.open("rb") as content:
-            command = command_in(node, ["docker", "import", *options, "-", image.name])
-            done = subprocess.run(command, stdin=content, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise LabError(f"{node.name}: cannot import {image.name}: {done.stderr.strip()}")
-    for tag in image.tags:
-        run(command_in(node, ["docker", "tag", image.name, tag]))
+    """The node's engine has *image*; imported only where it is missing or another."""
+    if _inputs_of(node, image.name) == image.inputs:
+        return
+    options = [
+        word for change in (*image.changes, f"LABEL {LABEL}={image.inputs}") for word in ("-c", change)
+    ]
+    with tar.open("rb") as content:
+        command = command_in(node, ["docker", "import", *options, "-", image.name])
+        done = subprocess.run(command, stdin=content, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise LabError(f"{node.name}: cannot import {image.name}: {done.stderr.strip()}")
 
 
 def _inputs_of(node: Machine, name: str) -> str:

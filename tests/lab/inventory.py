@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from . import images
 from .files import MODEL
-from .images import STUB
 from .topology import FABRIC, HCAS, Machine
 
 if TYPE_CHECKING:
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 Tree = dict[str, Any]
 RECIPE: Tree = {
     "model": MODEL,
-    "image": STUB.name,
+    "image": images.STUB.name,
     "vllm": {"served-model-name": "stub", "max-model-len": 4096},
     "start_limit_s": 60,
 }
-# What the real engine needs beside the model and the image; lab sizes, not advice.
+# What the real engine needs; lab sizes, not advice.
 REAL_RECIPE: Tree = {
+    "model": str(images.MODEL),
+    "image": images.REAL.name,
     "vllm": {
         "served-model-name": "tiny",
         "enforce-eager": True,

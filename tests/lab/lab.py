@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
+import signal
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -33,7 +35,7 @@ true
 LEFTOVERS = f"find {STATE_FOLDERS} /tmp /dev/shm -mindepth 1 ! -type d 2>/dev/null || true"
 AT_REST = (
     "/bin/bash /lab/start.sh",
-    "sleep ",
+    "sleep infinity",
     "dockerd ",
     "containerd ",
     "sshd: ",
@@ -56,7 +58,7 @@ class Lab:
         network.create(self.topology)
         self._all(self._first_boot)
         network.wait_for_carrier(self.topology.nodes)
-        self.load_images([images.STUB] + ([images.real()] if real_engine else []))
+        self.load_images([images.STUB, images.REAL] if real_engine else [images.STUB])
 
     def down(self) -> None:
         """Nothing is left but the engines' data, the keys and the image cache."""
@@ -71,12 +73,8 @@ class Lab:
             for folder in ("files", "disk", "root"):
                 shutil.rmtree(one.folder / folder, ignore_errors=True)
 
-    def forget(self) -> None:
-        """After down(): the engines' data and the keys too."""
-        shutil.rmtree(self.topology.folder, ignore_errors=True)
-
     def load_images(self, wanted: Sequence[images.Image]) -> None:
-        tars = [(image, images.build(image, self.topology.state)) for image in wanted]
+        tars = [(image, images.build(image)) for image in wanted]
         jobs = [(node, image, tar) for node in self.topology.nodes for image, tar in tars]
         self._each(lambda job: images.load(*job), jobs)
 
@@ -135,18 +133,19 @@ class Lab:
     def power_cut(self, key: str) -> None:
         """The node is gone without a word: its cables fall silent before its processes die."""
         node = self.node(key)
-        if node.fabric_ip:
-            network.set_fabric(node, up=False)
-        network.set_management(self.topology, node, up=False)
+        self._cables(node, up=False)
         machine.power_off(node)
 
     def boot(self, key: str) -> None:
         """The node is up again with its disk: homes, containers, images; without /tmp and /run."""
         node = self.node(key)
-        if node.fabric_ip:
-            network.set_fabric(node, up=True)
-        network.set_management(self.topology, node, up=True)
+        self._cables(node, up=True)
         self._boot(node)
+
+    def _cables(self, node: Machine, *, up: bool) -> None:
+        if node.fabric_ip:
+            network.set_fabric(node, up=up)
+        network.set_management(self.topology, node, up=up)
 
     def fabric(self, *, up: bool, key: str = "a") -> None:
         """Plug or pull the fabric cable at node *key*."""
@@ -165,37 +164,50 @@ class Lab:
         finally:
             network.set_direct_route(self.topology, self.node(key), up=True)
 
-    def kill_engine(self, key: str, signal: str = "KILL", *, down_s: float = 2) -> None:
-        """Kill the node's dockerd; it comes back *down_s* later, as its unit would bring it."""
-        self.run(key, "sh", "-c", f"echo {down_s} >/run/dockerd-pause; kill -{signal} $(cat /run/docker.pid)")
+    def kill(self, key: str, pattern: str, number: int = signal.SIGKILL) -> None:
+        """Signal the node's processes whose command line holds *pattern*; AssertionError where there is none."""
+        pids = self.processes(key, pattern)
+        assert pids, f"no process {pattern} on {key}"
+        for pid in pids:
+            os.kill(pid, number)
 
-    def wait_for_engine(self, key: str, timeout_s: float = 30) -> None:
-        node = self.node(key)
-        wait_for(f"dockerd on {node.name}", lambda: machine.engine_answers(node), timeout_s=timeout_s)
+    def restart_engine(self, key: str, signal_name: str = "KILL", *, down_s: float = 2) -> None:
+        """End the node's dockerd and return when a new one, begun *down_s* later as by its unit, answers."""
+        before = self._end_engine(key, signal_name, down_s=down_s)
+        wait_for("a new dockerd", lambda: self._engine_pid(key) not in ("", before), timeout_s=30)
+        self._wait_for_engine(self.node(key))
+
+    @contextlib.contextmanager
+    def stopped_engine(self, key: str) -> Iterator[None]:
+        """The node has no dockerd while the block runs."""
+        self._end_engine(key, "KILL", down_s=600)
+        try:
+            yield
+        finally:
+            self.run(key, "pkill", "-f", "^sleep 600")
+            self._wait_for_engine(self.node(key))
+
+    def _end_engine(self, key: str, signal_name: str, *, down_s: float) -> str:
+        """PID of the dockerd that was ended, or is about to."""
+        pid = self._engine_pid(key)
+        self.run(key, "sh", "-c", f"echo {down_s} >/run/dockerd-pause; kill -{signal_name} {pid}")
+        return pid
+
+    def _engine_pid(self, key: str) -> str:
+        return self.try_run(key, "cat", "/run/docker.pid").stdout.strip()
+
+    def _wait_for_engine(self, node: Machine) -> None:
+        wait_for(f"dockerd on {node.name}", lambda: machine.engine_answers(node), timeout_s=30)
 
     # --- the admin --------------------------------------------------------------------------------
 
     def ssh_command(self, key: str, words: Sequence[str], user: str = "op") -> list[str]:
         """OpenSSH from the admin's namespace; the host key is not looked at."""
         node = self.node(key)
-        options = [
-            "-o",
-            "StrictHostKeyChecking=no",
-            "-o",
-            "UserKnownHostsFile=/dev/null",
-            "-o",
-            "IdentitiesOnly=yes",
-        ]
-        login = [
-            "ssh",
-            "-q",
-            "-F",
-            "none",
-            *options,
-            "-i",
-            str(self.topology.folder / "id"),
-            f"{user}@{node.address}",
-        ]
+        options = (
+            "-q -F none -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o IdentitiesOnly=yes"
+        )
+        login = ["ssh", *options.split(), "-i", str(self.topology.folder / "id"), f"{user}@{node.address}"]
         return [*network.inside(self.topology.admin_namespace), *login, *words]
 
     def ssh(
@@ -250,8 +262,7 @@ class Lab:
         if not machine.pid(node):
             self.boot(node.key)
         network.set_fabric(node, up=True)
-        if not machine.engine_answers(node):
-            self.wait_for_engine(node.key)
+        self._wait_for_engine(node)
         images.remove_containers(node)
         self.run(node.key, "sh", "-c", CLEAN)
         files.restore_models(node, self.path(node.key, "/"))
@@ -276,7 +287,7 @@ class Lab:
             images.remove_containers(one)
 
     def _boot(self, one: Machine) -> None:
-        machine.power_on(one, images.binds(self.topology.state))
+        machine.power_on(one, images.binds())
         machine.wait_until_booted(one)
         files.restore_models(one, machine.outside_path(one, "/"))
 

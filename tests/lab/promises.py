@@ -31,30 +31,21 @@ def assert_as_before(lab: Lab, keys: Iterable[str] = "ab") -> None:
     assert left == {key: [] for key in left}, left
 
 
-def assert_serves(lab: Lab, model: str = "stub", *, port: int = 8000, key: str = "") -> None:
+def assert_serves(lab: Lab, model: str = "stub", *, key: str = "") -> None:
     """Promise 7: a completion streams to its end, and no run holds a lock."""
-    answer = completion(lab, model, port=port, key=key)
+    answer = completion(lab, model, key=key)
 
     assert STREAM_END in answer, answer
     assert locks(lab) == []
 
 
-def completion(lab: Lab, model: str = "stub", *, port: int = 8000, key: str = "") -> str:
+def completion(lab: Lab, model: str = "stub", *, key: str = "") -> str:
     """What the API says to a streamed chat completion, whatever it is; asked on the head itself."""
     body = {"model": model, "max_tokens": 4, "stream": True, "messages": [{"role": "user", "content": "Hi"}]}
-    words = [
-        "curl",
-        "-sN",
-        "--max-time",
-        "20",
-        "-H",
-        "Content-Type: application/json",
-        "-d",
-        json.dumps(body),
-    ]
-    secret = ["-H", f"Authorization: Bearer {key}"] if key else []
-    url = f"http://127.0.0.1:{port}/v1/chat/completions"
-    return lab.try_run("a", *words, *secret, "-w", "%{http_code}", url).stdout
+    options = ["--silent", "--no-buffer", "--max-time", "20", "--write-out", "%{http_code}"]
+    secret = ["--header", f"Authorization: Bearer {key}"] if key else []
+    url = "http://127.0.0.1:8000/v1/chat/completions"
+    return lab.try_run("a", "curl", *options, *secret, "--json", json.dumps(body), url).stdout
 
 
 def locks(lab: Lab) -> list[str]:
@@ -86,6 +77,12 @@ def hashes_on_nodes(lab: Lab) -> set[str]:
         lines = lab.run(key, "sh", "-c", f"cd {folder} && find . -type f -exec sha256sum {{}} +").splitlines()
         found |= {line.replace("  ./", f"  {lab.node(key).name}:") for line in lines}
     return found
+
+
+def run_another_deployment(lab: Lab, key: str) -> None:
+    """A container `spark-deploy-other` runs on the node, as another inventory's `up` would leave one."""
+    labels = ["--label", "spark-deploy.deployment=other", "--name", "spark-deploy-other"]
+    lab.docker(key, "run", "--detach", *labels, "--entrypoint", "sleep", "lab/vllm:stub", "600")
 
 
 def refuse_ssh(lab: Lab, key: str) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 from .admin import AdminHome
 from .inventory import write_inventory
-from .promises import CONTAINER, OP_STATE, assert_as_before, errors, locks
+from .promises import CONTAINER, assert_as_before, containers, errors, locks, run_another_deployment
 from .shell import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from .lab import Lab
@@ -26,7 +26,7 @@ def serving(inventory, spark_deploy) -> None:
 
 
 @pytest.fixture
-def second_laptop(lab: Lab, tmp_path: Path) -> Callable[..., AdminHome]:
+def second_laptop(lab: Lab, tmp_path: Path) -> AdminHome:
     """Another machine with the same inventory, and nothing else: no journal, no state."""
     home = AdminHome(lab, tmp_path / "second").create()
     write_inventory(home)
@@ -92,13 +92,17 @@ def test_down_while_docker_is_stopped_keeps_the_pair_down(lab, spark_deploy):
     """
     A container cannot be removed without its engine, and starts again with it: it is told to stay down by then.
     """
-    lab.kill_engine("b", down_s=600)
+    _, serving_since, _ = containers(lab)["b"]
 
-    done = spark_deploy("down")
-    lab.run("b", "pkill", "-f", "^sleep 600")
-    lab.wait_for_engine("b")
-    state = f"{OP_STATE}/lab/spark-b/run/state.json"
-    wait_for("the phase `down`", lambda: '"phase": "down"' in lab.run("b", "cat", state), timeout_s=20)
+    def stays_down() -> object:
+        """Asked of the new start alone: a supervisor that Docker stops says `down`, too."""
+        since = lab.docker("b", "inspect", "--format", "{{.State.StartedAt}}", CONTAINER)
+        log = lab.docker("b", "logs", "--since", since, CONTAINER)
+        return since != serving_since and re.search(r"^\[supervise\] \S+ down", log, re.MULTILINE)
+
+    with lab.stopped_engine("b"):
+        done = spark_deploy("down")
+    wait_for("the supervisor to be started again and to stay down", stays_down, timeout_s=20)
 
     assert done.returncode == 1
     assert "Docker does not answer, so the container spark-deploy-lab cannot be removed" in errors(done)
@@ -136,8 +140,7 @@ def test_down_leaves_another_deployment_alone(lab, inventory, spark_deploy):
     """
     inventory(name="other", file="other.yaml")
     inventory()
-    labels = ["--label", "spark-deploy.deployment=other", "--name", "spark-deploy-other"]
-    lab.docker("b", "run", "--detach", *labels, "--entrypoint", "sleep", "lab/vllm:stub", "600")
+    run_another_deployment(lab, "b")
 
     done = spark_deploy("down")
 

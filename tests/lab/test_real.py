@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.timing import TOKENS
 
-from . import engine
 from .inventory import REAL_RECIPE, write_inventory
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from .lab import Lab
 
 pytestmark = pytest.mark.real
+ROOT = Path(__file__).parents[2]
 
 # One streamed completion from the admin's machine; prints [tokens, seconds to the first, seconds in all].
 STREAM = "import json, sys; from tests.timing import stream; print(json.dumps(stream(*sys.argv[1:4])))"
@@ -24,8 +26,9 @@ STREAM = "import json, sys; from tests.timing import stream; print(json.dumps(st
 
 @pytest.fixture
 def real(real_engine: Lab, admin_home: AdminHome) -> AdminHome:
-    recipe = {**REAL_RECIPE, "model": str(engine.MODEL), "image": engine.image().name}
-    write_inventory(admin_home, recipe=recipe, recipe_name="tiny", api={"bind": "0.0.0.0"}, transport="tcp")
+    write_inventory(
+        admin_home, recipe=REAL_RECIPE, recipe_name="tiny", api={"bind": "0.0.0.0"}, transport="tcp"
+    )
     return admin_home
 
 
@@ -50,7 +53,8 @@ def test_a_model_is_served_over_the_fabric_and_nothing_is_left(real_engine: Lab,
     assert states["spark-a"]["members"] == ["192.168.200.1", "192.168.200.2"]
     assert states["spark-a"]["transport"] == "gloo"
 
-    streamed = real.run(*python(STREAM), "http://10.99.1.10:8000/v1", "tiny", "Hello", env=here())
+    question = ["http://10.99.1.10:8000/v1", "tiny", "Hello"]
+    streamed = real.run(sys.executable, "-c", STREAM, *question, env={"PYTHONPATH": str(ROOT)})
     tokens, first_s, _ = json.loads(streamed.stdout)
     assert (tokens, first_s > 0) == (TOKENS, True), streamed.stderr
     assert lab.fabric_bytes("a") - fabric_before > 100_000
@@ -61,15 +65,3 @@ def test_a_model_is_served_over_the_fabric_and_nothing_is_left(real_engine: Lab,
     down = real.spark_deploy("down")
     assert down.returncode == 0, down.stderr
     assert [lab.leftovers("a"), lab.leftovers("b")] == [[], []]
-
-
-def python(program: str) -> list[str]:
-    import sys
-
-    return [sys.executable, "-c", program]
-
-
-def here() -> dict[str, str]:
-    from pathlib import Path
-
-    return {"PYTHONPATH": str(Path(__file__).parents[2])}

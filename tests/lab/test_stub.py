@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 from typing import TYPE_CHECKING
@@ -100,10 +99,6 @@ class Pair:
         body = ["--json", json.dumps(question)] if question else []
         url = f"http://127.0.0.1:8000{path}"
         return self.lab.try_run("a", "curl", "--silent", "--no-buffer", *options, *body, url).stdout
-
-    def kill(self, key: str, pattern: str, number: int = signal.SIGKILL) -> None:
-        for pid in self.lab.processes(key, pattern):
-            os.kill(pid, number)
 
 
 @pytest.fixture
@@ -230,7 +225,7 @@ def test_a_stopped_rank_stalls_the_engine_and_health_stays_good(lab, serving):
     """
     The hang that only the iteration counter shows.
     """
-    serving.kill("b", "^ray::RayWorkerProc", signal.SIGSTOP)
+    lab.kill("b", "^ray::RayWorkerProc", signal.SIGSTOP)
     serving.ask("/v1/completions", {"model": "stub", "prompt": "x", "max_tokens": 9}, "--max-time", "0.5")
 
     metrics = serving.ask("/metrics")
@@ -251,6 +246,19 @@ def test_streams_survive_a_short_cut_of_the_link(lab, serving):
     )
 
     assert stream.count("data: {") == 40
+
+
+def test_a_node_that_stays_silent_is_marked_dead(lab):
+    """
+    After 64 s in the real Ray; the engine ends then, as after a killed rank.
+    """
+    pair = Pair(lab, {"LAB_RAY_DEAD_AFTER": "2"}).start_ray().wait_until_joined().serve().wait_until_serving()
+
+    lab.fabric(up=False)
+
+    log = pair.wait_for_log("vllm ended with 0")
+    assert f"address: {WORKER} and node name: {WORKER} has been marked dead because the detector" in log
+    assert "RayWorkerProc rank=[1] died unexpectedly, shutting down executor." in log
 
 
 def test_the_transport_is_said_as_nccl_says_it(lab, serving):

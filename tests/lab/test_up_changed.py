@@ -94,12 +94,9 @@ def test_ctrl_c_while_the_new_release_loads_leads_back_to_the_old_one(lab, inven
     old = releases(lab)
     inventory(recipe={**OTHER, "env": {"LAB_VLLM_START": "15"}})
 
-    with admin_home.background_spark_deploy("up", "--yes") as up:
-        up.wait_for_text("(weights ")
-        up.interrupt()
-        code = up.wait()
+    up = admin_home.up_until("(weights ", "--yes")
 
-    assert code == 130
+    assert up.returncode == 130
     assert (
         errors(up)
         == f"Error: interrupted\n  at     load the model\n  nodes  release {old['a']} serves again\n"

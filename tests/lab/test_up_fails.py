@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .promises import NOTHING_LEFT, assert_as_before, assert_serves, errors
-from .shell import wait_for
 
 if TYPE_CHECKING:
     import subprocess
@@ -28,22 +27,11 @@ def newest_run(home: AdminHome) -> Path:
 def no_nvidia_runtime_on_b(lab: Lab) -> Iterator[None]:
     """Docker looks for the toolkit's hook when it starts."""
     hook = "/usr/bin/nvidia-container-runtime-hook"
-
-    def restart_docker() -> None:
-        before = lab.run("b", "cat", "/run/docker.pid")
-        lab.kill_engine("b", "TERM", down_s=0)
-        wait_for(
-            "a new dockerd",
-            lambda: lab.try_run("b", "cat", "/run/docker.pid").stdout not in ("", before),
-            timeout_s=20,
-        )
-        lab.wait_for_engine("b")
-
     lab.run("b", "mv", hook, f"{hook}.off")
-    restart_docker()
+    lab.restart_engine("b", "TERM", down_s=0)
     yield
     lab.run("b", "mv", f"{hook}.off", hook)
-    restart_docker()
+    lab.restart_engine("b", "TERM", down_s=0)
 
 
 def test_a_worker_that_never_joins_is_named_with_its_own_log_lines(lab, inventory, spark_deploy):

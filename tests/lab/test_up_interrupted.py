@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,12 +35,9 @@ def test_ctrl_c_in_a_step_leads_back(lab, inventory, admin_home, step):
     """
     inventory(recipe=SLOW)
 
-    with admin_home.background_spark_deploy("up") as up:
-        up.wait_for_text(f"  step       {step}: ")
-        up.interrupt()
-        code = up.wait()
+    up = admin_home.up_until(f"  step       {step}: ")
 
-    assert (code, errors(up).splitlines()[0]) == (130, "Error: interrupted")
+    assert (up.returncode, errors(up).splitlines()[0]) == (130, "Error: interrupted")
     assert errors(up).count("Error: ") == 1
     assert_as_before(lab)
 
@@ -50,12 +48,12 @@ def test_ctrl_c_in_the_proof_leads_back(lab, inventory, admin_home):
     """
     inventory(recipe=SLOW_TOKENS)
 
-    with admin_home.background_spark_deploy("up") as up:
-        up.wait_for_text("  step       verify: ")
-        up.interrupt()
-        code = up.wait()
+    up = admin_home.up_until("  step       verify: ")
 
-    assert (code, errors(up)) == (130, f"Error: interrupted\n  at     prove that it serves\n{NOTHING_LEFT}")
+    assert (up.returncode, errors(up)) == (
+        130,
+        f"Error: interrupted\n  at     prove that it serves\n{NOTHING_LEFT}",
+    )
     assert_as_before(lab)
 
 
@@ -66,12 +64,9 @@ def test_ctrl_c_before_the_nodes_were_looked_at_changes_nothing(lab, inventory, 
     inventory()
     lab.management("b", up=False)
 
-    with admin_home.background_spark_deploy("up") as up:
-        up.wait_for_text("  started  ")
-        up.interrupt()
-        code = up.wait()
+    up = admin_home.up_until("  started  ")
 
-    assert (code, errors(up)) == (130, "Error: interrupted before anything was changed\n")
+    assert (up.returncode, errors(up)) == (130, "Error: interrupted before anything was changed\n")
     assert_as_before(lab)
 
 
@@ -81,12 +76,12 @@ def test_sigterm_is_taken_like_ctrl_c(lab, inventory, admin_home):
     """
     inventory(recipe=SLOW)
 
-    with admin_home.background_spark_deploy("up") as up:
-        up.wait_for_text("(weights ")
-        up.process.terminate()
-        code = up.wait()
+    up = admin_home.up_until("(weights ", sent=signal.SIGTERM)
 
-    assert (code, errors(up)) == (130, f"Error: interrupted\n  at     load the model\n{NOTHING_LEFT}")
+    assert (up.returncode, errors(up)) == (
+        130,
+        f"Error: interrupted\n  at     load the model\n{NOTHING_LEFT}",
+    )
     assert_as_before(lab)
 
 
@@ -124,10 +119,7 @@ def test_the_journal_of_an_interrupted_run_says_so(lab, inventory, admin_home):
     `runs` tells next week who did what.
     """
     inventory(recipe=SLOW)
-    with admin_home.background_spark_deploy("up") as up:
-        up.wait_for_text("  step       start: ")
-        up.interrupt()
-        up.wait()
+    admin_home.up_until("  step       start: ")
 
     runs = admin_home.spark_deploy("runs").stdout
     shown = admin_home.spark_deploy("runs", "show", "last").stdout

@@ -15,7 +15,7 @@ import pytest
 from .admin import AdminHome
 from .conftest import running_lab
 from .inventory import write_inventory
-from .promises import assert_as_before, assert_serves, errors, locks, refuse_ssh
+from .promises import assert_as_before, assert_serves, containers, errors, locks, refuse_ssh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,11 +29,12 @@ SLOW = {"env": {"LAB_VLLM_START": "3"}}
 
 @dataclass(frozen=True)
 class Lost:
-    """An `up` that lost spark-b, and what it left; the link is there again."""
+    """An `up` that lost spark-b, and the locks it left; the link is there again."""
 
     lab: Lab
     home: AdminHome
     up: Background
+    locks: list[str]
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,9 @@ def lost(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BothLos
                 up.wait(LIMIT_S)
             for each in (lab, other):
                 each.run("b", "iptables", "-w", "-F")
-            yield BothLost(Lost(lab, homes[0], first), Lost(other, homes[1], second))
+            yield BothLost(
+                Lost(lab, homes[0], first, locks(lab)), Lost(other, homes[1], second, locks(other))
+            )
     lab.clean()
 
 
@@ -76,12 +79,13 @@ def test_before_the_start_it_leads_back_where_it_can(lost):
     up = lost.before_the_start.up
     first, second = errors(up).split("Error: ")[1:]
 
-    assert up.process.returncode == 5
+    assert up.returncode == 5
     assert re.search(r"WARNING    spark-b is lost: trying for 60 s", up.stderr)
     assert first.startswith("spark-b cannot be reached\n  at     spark-b (10.99.1.11:22)\n")
     assert second.startswith("the way back was not finished: look at spark-b\n")
     assert second.endswith("  hint   spark-deploy down -i spark-deploy.yaml   # removes what is left\n")
     assert "WARNING    spark-b keeps its lock: " in up.stderr
+    assert lost.before_the_start.locks == ["b: lab.spark-b"]
     assert_as_before(lost.before_the_start.lab, "a")
 
 
@@ -91,7 +95,7 @@ def test_after_the_start_the_pair_is_left_to_its_supervisors(lost):
     """
     up = lost.after_the_start.up
 
-    assert up.process.returncode == 5
+    assert up.returncode == 5
     assert re.fullmatch(
         r"Error: lost spark-b after the start; the pair is left to its supervisors\n"
         r"  at     spark-b\n"
@@ -107,9 +111,13 @@ def test_afterwards_up_finds_the_pair_serving_and_the_lock_left_behind(lost):
     """
     Nothing is restarted, and the lock that could not be let go is gone.
     """
+    before = containers(lost.after_the_start.lab)
+
     again = lost.after_the_start.home.spark_deploy("up")
 
+    assert lost.after_the_start.locks == ["b: lab.spark-b"]
     assert (again.returncode, again.stdout.partition(":")[0]) == (0, "already serving"), again.stderr
+    assert containers(lost.after_the_start.lab) == before
     assert_serves(lost.after_the_start.lab)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import time
 
 import pytest
@@ -82,10 +83,7 @@ def test_the_next_run_takes_over_from_a_killed_one(lab, inventory, admin_home, s
     The dead process is known to be dead, as it was one of this machine: nobody has to say --break-lock.
     """
     inventory()
-    with admin_home.background_spark_deploy("up") as killed:
-        killed.wait_for_text(f"  step       {step}: ")
-        killed.process.kill()
-        killed.wait()
+    admin_home.up_until(f"  step       {step}: ", sent=signal.SIGKILL)
 
     done = admin_home.spark_deploy("up")
 
@@ -99,10 +97,7 @@ def test_the_next_run_attaches_to_a_release_that_still_loads(lab, inventory, adm
     A lost laptop costs no reload: the supervisors went on, and the next `up` only waits with them.
     """
     inventory(recipe={"env": {"LAB_VLLM_START": "4"}})
-    with admin_home.background_spark_deploy("up") as killed:
-        killed.wait_for_text("(weights ")
-        killed.process.kill()
-        killed.wait()
+    admin_home.up_until("(weights ", sent=signal.SIGKILL)
     before = {key: lab.docker(key, "ps", "--quiet", "--no-trunc") for key in "ab"}
 
     done = admin_home.spark_deploy("up")
@@ -118,10 +113,7 @@ def test_another_machine_attaches_with_break_lock(lab, inventory, admin_home, sp
     It cannot know whether the first one lives, so it is told to; the loading goes on undisturbed.
     """
     inventory(recipe={"env": {"LAB_VLLM_START": "4"}})
-    with admin_home.background_spark_deploy("up") as killed:
-        killed.wait_for_text("(weights ")
-        killed.process.kill()
-        killed.wait()
+    admin_home.up_until("(weights ", sent=signal.SIGKILL)
     for key in "ab":
         hold_lock(lab, key)
 

@@ -11,7 +11,7 @@ import pytest
 
 from .files import HUB_MODEL, MODEL
 from .machine import command_in
-from .promises import OP_STATE, assert_as_before, errors, refuse_ssh
+from .promises import OP_STATE, assert_as_before, errors, refuse_ssh, run_another_deployment
 from .shell import wait_for
 
 if TYPE_CHECKING:
@@ -166,10 +166,9 @@ def test_a_docker_engine_that_is_down_is_refused(lab, inventory, spark_deploy):
     One message for it, and no second one about the image that nobody could look for.
     """
     inventory()
-    lab.kill_engine("b", down_s=600)
 
-    done = spark_deploy("up")
-    lab.run("b", "pkill", "-f", "^sleep 600")
+    with lab.stopped_engine("b"):
+        done = spark_deploy("up")
 
     assert done.returncode == 4
     assert errors(done).startswith(
@@ -177,6 +176,7 @@ def test_a_docker_engine_that_is_down_is_refused(lab, inventory, spark_deploy):
     )
     assert errors(done).endswith("  hint   on spark-b: sudo systemctl start docker\n")
     assert errors(done).count("Error:") == 1
+    assert_as_before(lab)
 
 
 def test_another_deployment_s_container_is_refused(lab, inventory, spark_deploy):
@@ -184,8 +184,7 @@ def test_another_deployment_s_container_is_refused(lab, inventory, spark_deploy)
     Two models do not share a node's memory; neither is stopped without being named.
     """
     inventory()
-    labels = ["--label", "spark-deploy.deployment=other", "--name", "spark-deploy-other"]
-    lab.docker("b", "run", "--detach", *labels, "--entrypoint", "sleep", "lab/vllm:stub", "600")
+    run_another_deployment(lab, "b")
 
     done = spark_deploy("up")
 

@@ -473,7 +473,7 @@ def test_followed_logs_show_new_lines(pair):
     with pair.home.background_spark_deploy("logs", "-f", "--tail", "1", "spark-a") as logs:
         logs.wait_for_text("[")
         completion(pair.lab, model="no-such-model", key=SECRET)
-        logs.wait_for_text("POST /v1/chat/completions", 20)
+        logs.wait_for_text('"POST /v1/chat/completions HTTP/1.1" 404', 20)
         logs.process.send_signal(signal.SIGTERM)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 FABRIC = "enp1s0f1np1"  # one physical port of a DGX Spark is two netdevs and two HCAs
@@ -31,11 +31,6 @@ class Machine:
     def pid_file(self) -> Path:
         return self.folder / "pid"
 
-    @property
-    def socket(self) -> str:
-        """The engine's socket as seen from inside the machine."""
-        return "/run/docker.sock"
-
 
 @dataclass(frozen=True)
 class Topology:
@@ -43,11 +38,10 @@ class Topology:
 
     id: str = "lab"
     size: int = 2
-    state: Path = field(default=STATE)
 
     @property
     def folder(self) -> Path:
-        return self.state / "labs" / self.id
+        return STATE / "labs" / self.id
 
     @property
     def admin_namespace(self) -> str:

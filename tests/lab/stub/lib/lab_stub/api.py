@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from .wire import Line, Message
 
 DEAD = "EngineCore encountered an issue. See stack trace (above) for the root cause."
-OPEN_PATHS = ("/health", "/ping", "/version", "/metrics")
 METRICS = """\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge

@@ -259,10 +259,6 @@ class Engine:
             self.running.clear()
 
     def _step(self) -> None:
-        hang_after = self.faults.hang_after_steps
-        if hang_after is not None and self.steps >= hang_after:
-            self._next()  # news are heard, but nothing moves
-            return
         self.steps += 1
         for rank in self.ranks.values():
             rank.line.send({"op": "step", "step": self.steps, "padding": PADDING})

@@ -12,7 +12,6 @@ What goes wrong on purpose, from the environment of the container (a recipe's `e
 | LAB_NCCL_HANG | 1 | the ranks never get past NCCL's bootstrap |
 | LAB_VLLM_START | seconds, 0.3 | loading, compiling and capturing together |
 | LAB_VLLM_EXIT_AT | weights, graphs | the engine fails there |
-| LAB_VLLM_HANG | weights, or N | stops for ever while loading, or after N engine steps |
 | LAB_VLLM_ARCH_ERROR | vllm, transformers | the model is too new for this vLLM, or for its Transformers |
 | LAB_TPS | 40 | engine steps per second: tokens per second and request |
 """
@@ -42,10 +41,5 @@ class Faults:
     nccl_hang: str = _text("LAB_NCCL_HANG")
     vllm_start_s: float = _number("LAB_VLLM_START", 0.3)
     vllm_exit_at: str = _text("LAB_VLLM_EXIT_AT")
-    vllm_hang: str = _text("LAB_VLLM_HANG")
     vllm_arch_error: str = _text("LAB_VLLM_ARCH_ERROR")
     tokens_per_s: float = _number("LAB_TPS", 40)
-
-    @property
-    def hang_after_steps(self) -> int | None:
-        return int(self.vllm_hang) if self.vllm_hang.isdigit() else None

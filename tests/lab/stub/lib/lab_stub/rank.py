@@ -106,8 +106,6 @@ class Rank:
         if self.faults.vllm_exit_at == "weights":
             header = "Error while deserializing header: incomplete metadata, file not fully covered"
             raise LoadError(f"safetensors_rust.SafetensorError: {header}")
-        if self.faults.vllm_hang == "weights":
-            forever()
 
     # --- compiling and graphs ---------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The stub's `ray` command: start, status, list nodes, stop."""
+"""The stub's `ray` command: start, and status as the supervisor's evidence keeps it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 TMP = Path("/tmp/ray")
 CURRENT = TMP / "ray_current_cluster"
-PIDS = TMP / "lab-stub.pids"
 MEMORY = 24288000000.0
 NO_CLUSTER = (
     "ConnectionError: Could not find any running Ray instance. Please specify the one to connect to by setting the "
@@ -64,17 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     for name in values.split():
         start.add_argument(f"--{name}")
     start.add_argument("--port", default="6379")
-    for name, action in (("status", _status), ("stop", _stop)):
-        command = commands.add_parser(name)
-        command.add_argument("--address")
-        for flag in ("-f", "--force", "-v", "--verbose"):
-            command.add_argument(flag, action="store_true")
-        command.add_argument("-g", "--grace-period")
-        command.set_defaults(action=action)
-    listing = commands.add_parser("list")
-    listing.add_argument("what")
-    listing.add_argument("--address")
-    listing.set_defaults(action=_list)
+    status = commands.add_parser("status")
+    status.add_argument("--address")
+    status.set_defaults(action=_status)
     return top
 
 
@@ -161,7 +152,6 @@ def _launch(options: argparse.Namespace, ip: str, address: str, session: Path) -
         children["gcs_server"] = _spawn(session, "gcs_server", "lab_stub.gcs", options.port)
         _wait_for_gcs(children["gcs_server"], local, address)
     children["raylet"] = _spawn(session, "raylet", "lab_stub.raylet", local, json.dumps(_node(options, ip)))
-    PIDS.write_text(" ".join(str(child.pid) for child in children.values()))
     return children
 
 
@@ -249,17 +239,14 @@ def _block(children: Children, session: Path) -> NoReturn:
     os._exit(1)
 
 
-# --- the other commands -------------------------------------------------------------------------------
-
-
-def _address(options: argparse.Namespace) -> str:
-    stored = CURRENT.read_text() if CURRENT.exists() else ""
-    return options.address or os.environ.get("RAY_ADDRESS") or stored or fail(NO_CLUSTER)
+# --- status -------------------------------------------------------------------------------------------
 
 
 def _cluster(options: argparse.Namespace) -> Message:
+    stored = CURRENT.read_text() if CURRENT.exists() else ""
+    address = options.address or os.environ.get("RAY_ADDRESS") or stored or fail(NO_CLUSTER)
     try:
-        return ask(_address(options), {"op": "nodes"})
+        return ask(address, {"op": "nodes"})
     except UnauthenticatedError as error:
         fail(f"ray.exceptions.AuthenticationError: {error}")
     except OSError:
@@ -283,24 +270,3 @@ def _status(options: argparse.Namespace) -> None:
         say(f" {used}/{gpus} GPU{reserved}")
     say(f" 0B/{22.62 * len(nodes):.2f}GiB memory\n 0B/{95.37 * len(nodes):.2f}MiB object_store_memory\n")
     say("From request_resources:\n (none)\nPending Demands:\n (no resource demands)")
-
-
-def _list(_: argparse.Namespace) -> NoReturn:
-    fail(
-        "Failed to connect to API server. Please check the API server log for more details. Make sure dependencies are "
-        "installed with `pip install ray[default]`. Please also check dashboard is available, and included when starting "
-        "ray cluster, i.e. `ray start --include-dashboard=true --head`."
-    )
-
-
-def _stop(_: argparse.Namespace) -> None:
-    pids = [int(pid) for pid in PIDS.read_text().split()] if PIDS.exists() else []
-    alive = [pid for pid in pids if Path(f"/proc/{pid}").exists()]
-    for pid in alive:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
-    CURRENT.unlink(missing_ok=True)
-    if alive:
-        say(ray_line(f"Stopped all {len(alive)} Ray processes.", "SUCC", "scripts.py:1409"))
-    else:
-        say(ray_line("Did not find any active Ray processes.", source="scripts.py:1409"))

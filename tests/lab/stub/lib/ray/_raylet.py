@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from lab_stub.wire import NO_TOKEN, Message, UnauthenticatedError, ask, auth_required, token
 
@@ -19,8 +19,7 @@ class GcsNodeInfo:
     node_id: bytes
     state: int  # 0 = alive
     node_manager_address: str
-    is_head_node: bool
-    resources_total: dict[str, float] = field(default_factory=dict)
+    resources_total: dict[str, float]
 
 
 class GcsClient:
@@ -45,4 +44,4 @@ class GcsClient:
 
 
 def _info(node: Message) -> GcsNodeInfo:
-    return GcsNodeInfo(bytes.fromhex(node["id"]), node["state"], node["ip"], node["head"], node["resources"])
+    return GcsNodeInfo(bytes.fromhex(node["id"]), node["state"], node["ip"], node["resources"])
