@@ -17,10 +17,10 @@ from pathlib import Path
 
 from tests.lab import engine
 from tests.lab.admin import AdminHome, spark_deploy_program
+from tests.lab.claim import free_topology
 from tests.lab.inventory import REAL_RECIPE, write_inventory
 from tests.lab.lab import Lab
 from tests.lab.requirements import lab_available
-from tests.lab.topology import Topology
 
 ASK = (
     "curl --silent --show-error --no-buffer http://{address}:8000/v1/chat/completions --header 'content-type: application/json' "
@@ -47,13 +47,10 @@ class Demo:
         if words[0] == "python":
             words[0] = sys.executable
         began = time.monotonic()
-        environment = self.admin.environment(
-            {name: os.environ[name] for name in ("TERM",) if name in os.environ}
-        )
         ended = subprocess.run(
             self.admin.command(words),
             cwd=self.admin.home,
-            env=environment,
+            env=self.admin.environment({"TERM": os.environ.get("TERM", "dumb")}),
             stdin=subprocess.DEVNULL,
             check=False,
         )
@@ -71,22 +68,22 @@ def main() -> None:
         raise SystemExit(f"no demo here: {reason}")
     began = time.monotonic()
     print("The engine: real Ray and vLLM (a first installation takes some minutes) …", flush=True)
-    missing = engine.install()
-    if missing:
-        print(f"{missing}\nso this demo uses the stub engine: the same commands and log lines, no model.")
-    lab = Lab(Topology("demo"))
-    try:
-        lab.up(real_engine=not missing)
-        with tempfile.TemporaryDirectory(prefix="spark-deploy-demo-") as folder:
-            play(Demo(AdminHome(lab, Path(folder)).create()), real=not missing, began=began)
-    finally:
-        lab.down()
+    cannot = engine.install()
+    if cannot:
+        print(f"{cannot}\nso this demo uses the stub engine: the same commands and log lines, no model.")
+    with free_topology() as topology, tempfile.TemporaryDirectory(prefix="spark-deploy-demo-") as folder:
+        lab = Lab(topology)
+        try:
+            lab.up(real_engine=not cannot)
+            play(Demo(AdminHome(lab, Path(folder)).create()), real=not cannot, began=began)
+        finally:
+            lab.down()
 
 
 def play(demo: Demo, *, real: bool, began: float) -> None:
     admin = demo.admin
     model = "tiny" if real else "stub"
-    recipe = {**REAL_RECIPE, "model": str(engine.MODEL), "image": engine.image().name} if real else {}
+    recipe = REAL_RECIPE if real else {}
     write_inventory(
         admin, recipe=recipe, recipe_name=model, api={"bind": "0.0.0.0"}, transport="tcp", name="demo"
     )

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 TOKENS = 100
 
@@ -48,19 +48,11 @@ def stream(url: str, model: str, prompt: str) -> tuple[int, float, float]:
 
 
 def level(url: str, model: str, concurrency: int) -> str:
-    answers: list[tuple[int, float, float]] = []
-
-    def one(number: int) -> None:
-        answers.append(stream(url, model, f"Tell story {concurrency}.{number}."))
-
+    """One line of the table; raises what any of the requests raised."""
     began = time.monotonic()
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(concurrency)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if len(answers) != concurrency:
-        raise SystemExit(f"{concurrency - len(answers)} of {concurrency} requests failed")
+    with ThreadPoolExecutor(concurrency) as pool:
+        prompts = [f"Tell story {concurrency}.{number}." for number in range(concurrency)]
+        answers = list(pool.map(lambda prompt: stream(url, model, prompt), prompts))
     rate = sum(tokens for tokens, _, _ in answers) / (time.monotonic() - began)
     first_s = sum(first for _, first, _ in answers) / concurrency
     return f"{concurrency:>11}  {rate:>8.1f}  {first_s:>9.3f}"
