@@ -20,7 +20,7 @@ $(VENV)/.ready: pyproject.toml | system
 test: setup lint  ## everything: lint, types, layers, unit, golden, stub lab, one real Ray + vLLM
 	tests/run-on-wheel
 
-lint: $(VENV)/.ready  ## ruff, mypy, import contracts, shellcheck
+lint: $(VENV)/.ready  ## ruff, mypy, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
@@ -47,6 +48,11 @@ class SparkDeployError(Exception):
         self.wanted = wanted
         self.hint = hint
         self.nodes: str | None = None  # what runs on the nodes now, where a run had begun to change them
+
+    @property
+    def node(self) -> str:
+        """What *at* begins with: it is `node`, `node: action` or `node (address)` for what a node did."""
+        return re.split(r"[ ,:]", self.at or "")[0]
 
     def __str__(self) -> str:
         """Give the lines that the terminal shows, without the leading `Error:`."""
@@ -114,6 +120,12 @@ class ManyError(SparkDeployError):
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.errors))
+
+
+def each(error: SparkDeployError) -> tuple[SparkDeployError, ...]:
+    """Give the single errors that *error* is made of, also of a bundle in a bundle."""
+    bundled = error.errors if isinstance(error, ManyError) else ()
+    return tuple(single for inner in bundled for single in each(inner)) or (error,)
 
 
 def one_or_many(errors: Sequence[SparkDeployError]) -> SparkDeployError:

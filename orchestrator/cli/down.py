@@ -16,7 +16,7 @@ def down(inventory: str, recipe: str, break_lock: bool, output: str) -> int:
     """
     Stop serving, and leave nothing on the nodes but caches.
 
-    Needs nothing but the inventory: works from any machine. A node that cannot be reached is named, and the
+    Works from any machine that has the inventory and its recipe. A node that cannot be reached is named, and the
     others are taken down all the same (exit code 5).
 
     \b

@@ -46,9 +46,9 @@ text_option = click.option(
 
 def warn(inventory: Inventory, recipe: Recipe) -> None:
     """Say on standard error what is allowed, but worth a warning."""
-    from orchestrator.planning.advice import inventory_warnings, recipe_warnings
+    from orchestrator.planning.advice import warnings
 
-    for warning in (*recipe_warnings(recipe), *inventory_warnings(inventory, recipe)):
+    for warning in warnings(inventory, recipe):
         click.echo(f"Warning: {warning}", err=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Literal
 
 from orchestrator.shell import NodePath
@@ -59,6 +60,11 @@ class Api:
     def local(self) -> str:
         """Where the head reaches it itself: loopback for an API that listens everywhere."""
         return "127.0.0.1" if self.bind in ("0.0.0.0", "::") else self.bind  # noqa: S104  # compared
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only the head itself reaches it."""
+        return ip_address(self.bind).is_loopback
 
 
 @dataclass(frozen=True)

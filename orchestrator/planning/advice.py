@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,11 @@ if TYPE_CHECKING:
 UTILIZATION_LIMIT = 0.87
 RAY_PORTS = range(10001, 20000)  # Ray's client server and its workers (`ray start --help`, 2.60)
 _PINNED = re.compile(r"(?:.*@)?sha256:[0-9a-f]{64}\Z")
+
+
+def warnings(inventory: Inventory, recipe: Recipe) -> tuple[str, ...]:
+    """Give one sentence each, what it means and what to do."""
+    return (*recipe_warnings(recipe), *inventory_warnings(inventory, recipe))
 
 
 def recipe_warnings(recipe: Recipe) -> Iterator[str]:
@@ -38,10 +42,9 @@ def recipe_warnings(recipe: Recipe) -> Iterator[str]:
 
 def inventory_warnings(inventory: Inventory, recipe: Recipe) -> Iterator[str]:
     """Give one sentence each, about what the API and the log show to whom."""
-    loopback = ipaddress.ip_address(inventory.api.bind).is_loopback
-    if not loopback and "VLLM_API_KEY" not in recipe.secrets:
+    if not inventory.api.loopback and "VLLM_API_KEY" not in recipe.secrets:
         yield f"the API on {inventory.api.bind} answers everybody: no VLLM_API_KEY in the recipe's secrets"
-    elif not loopback:
+    elif not inventory.api.loopback:
         yield "VLLM_API_KEY guards /v1 only: /metrics, /invocations and others stay open on the network"
     if inventory.api.port in RAY_PORTS:
         yield f"api.port {inventory.api.port} is one that Ray may take for a worker ({RAY_PORTS[0]} to {RAY_PORTS[-1]})"

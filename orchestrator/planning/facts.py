@@ -83,7 +83,7 @@ def parse_facts(node: Node, output: str) -> NodeFacts:
         releases=_releases(sections["releases"]),
         state=parse_state("\n".join(sections["state"])),
         desired=" ".join(sections["desired"]),
-        lock=_lock(sections["lock"]),
+        lock=parse_holder(sections["lock"][1:]) if sections["lock"] else LockFacts(),
         state_free_bytes=_first_number(sections["disk"]),
     )
 
@@ -190,10 +190,9 @@ def _releases(lines: list[str]) -> dict[str, dict[str, str]]:
     return releases
 
 
-def _lock(lines: list[str]) -> LockFacts:
-    if not lines:
-        return LockFacts()
-    holder = _json(lines[1:], {})
+def parse_holder(lines: Iterable[str]) -> LockFacts:
+    """Give the lock that is held, with as much of its `holder` file's JSON as can be read."""
+    holder = _json(lines, {})
     if not isinstance(holder, dict):
         return LockFacts(held=True)
     kinds = {f.name: (int, float) if f.name == "since" else type(f.default) for f in fields(LockFacts)}

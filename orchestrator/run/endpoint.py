@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import socket
 from contextlib import suppress
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import RefusedError, StepFailedError, UnreachableError
@@ -47,11 +46,11 @@ def describe_endpoint(inventory: Inventory, head: Host, served_name: str) -> str
     """Give the URL, and how to get there where it cannot be reached from this machine."""
     bind, port = inventory.api.bind, inventory.api.port
     local = inventory.api.local
-    loopback = ip_address(bind).is_loopback
     host = head.address if local != bind else bind
-    if not loopback and _reachable(host, port):
+    if not inventory.api.loopback and _reachable(host, port):
         return f"{served_name} at http://{host}:{port}/v1, reachable from here"
-    why = "it listens on the head's loopback alone" if loopback else "not reachable from here: a firewall?"
+    loopback, firewall = "it listens on the head's loopback alone", "not reachable from here: a firewall?"
+    why = loopback if inventory.api.loopback else firewall
     tunnel = f"ssh -N -L {port}:{local}:{port} {head.node.ssh}"
     return f"{served_name} at http://{host}:{port}/v1 on {head.node.name} ({why})\n  from here: {tunnel}"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,11 +15,13 @@ from orchestrator.errors import (
     SparkDeployError,
     StepFailedError,
     UnreachableError,
+    each,
     one_or_many,
 )
 from orchestrator.model.plan import Complete, Script, Upload, UploadSecrets, Watch
+from orchestrator.planning.facts import parse_holder
 from orchestrator.run.complete import complete
-from orchestrator.run.lock import locked, parse_holder
+from orchestrator.run.lock import locked
 from orchestrator.run.secrets import secrets_file
 from orchestrator.run.session import signals_noted
 from orchestrator.run.watch import have_back, watch
@@ -84,7 +85,7 @@ def _undo(plan: Plan, session: Session, cause: Exception) -> None:
             problems.append(error)
             if session.interrupted.is_set() or _taken_over(error):
                 break
-    causes = _each(cause) if isinstance(cause, SparkDeployError) else ()  # a bug of ours
+    causes = each(cause) if isinstance(cause, SparkDeployError) else ()  # a bug of ours
     if problems:
         left = problems[-1] if _taken_over(problems[-1]) else _what_is_left(session, problems)
         raise ManyError((*causes, left)) from cause
@@ -92,27 +93,19 @@ def _undo(plan: Plan, session: Session, cause: Exception) -> None:
         causes[-1].nodes = plan.undone
 
 
-def _each(error: SparkDeployError) -> tuple[SparkDeployError, ...]:
-    return error.errors if isinstance(error, ManyError) else (error,)
-
-
 def _taken_over(error: SparkDeployError) -> bool:
-    return any(isinstance(each, LockedError) for each in _each(error))
+    return any(isinstance(single, LockedError) for single in each(error))
 
 
 def _what_is_left(session: Session, problems: list[SparkDeployError]) -> SparkDeployError:
-    flat = [error for problem in problems for error in _each(problem)]
+    flat = [error for problem in problems for error in each(problem)]
     all_nodes = [node.name for node in session.inventory.nodes]
-    failed_on = [name for name in all_nodes if any(_is_at(error, name) for error in flat)]
+    failed_on = [name for name in all_nodes if any(error.node == name for error in flat)]
     return SparkDeployError(
         f"the way back was not finished: look at {', '.join(failed_on or all_nodes)}",
         found="; ".join(dict.fromkeys(map(_in_one_line, flat))),
         hint=f"spark-deploy down -i {session.inventory.source}   # removes what is left",
     )
-
-
-def _is_at(error: SparkDeployError, node: str) -> bool:
-    return re.split(r"[ :]", error.at or "")[0] == node  # `node: action`, `node (address)`
 
 
 def _in_one_line(error: Exception) -> str:

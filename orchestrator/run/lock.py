@@ -6,12 +6,12 @@ import getpass
 import json
 import os
 import platform
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from orchestrator.errors import LockedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from orchestrator.model.facts import LockFacts, NodeFacts
 
@@ -30,20 +30,11 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def parse_holder(lines: Iterable[str]) -> Mapping[str, Any]:
-    try:
-        found = json.loads("\n".join(lines))
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def describe_holder(found: Mapping[str, Any], now: float) -> str:
+def describe_holder(lock: LockFacts, now: float) -> str:
     """Give e.g. `ann on laptop (pid 4711), since 12 min`."""
-    if not found.get("run"):
+    if not lock.run:
         return "by a run that left no name"
-    since = found.get("since")
-    age_s = max(0, now - since) if isinstance(since, int | float) else 0
+    age_s = max(0, now - lock.since) if lock.since else 0
     age = (
         f"{age_s:.0f} s"
         if age_s < 90
@@ -51,7 +42,7 @@ def describe_holder(found: Mapping[str, Any], now: float) -> str:
         if age_s < 5400
         else f"{age_s / 3600:.1f} h"
     )
-    return f"by {found.get('user')} on {found.get('host')} (pid {found.get('pid')}), since {age}"
+    return f"by {lock.user} on {lock.host} (pid {lock.pid}), since {age}"
 
 
 def holder_is_gone(lock: LockFacts) -> bool:
@@ -77,11 +68,11 @@ def refuse_if_locked(facts: Mapping[str, NodeFacts], now: float) -> tuple[str, .
     held = {name: fact.lock for name, fact in facts.items() if fact.lock.held}
     for name, lock in held.items():
         if not holder_is_gone(lock):
-            raise locked(name, vars(lock), now)
+            raise locked(name, lock, now)
     return tuple(held)
 
 
-def locked(node: str, found: Mapping[str, Any], now: float) -> LockedError:
-    """Give the error that names who holds the lock of *node*, as parse_holder() has *found* it."""
+def locked(node: str, lock: LockFacts, now: float) -> LockedError:
+    """Give the error that names who holds the lock of *node*."""
     hint = "wait for it, or take the lock over with --break-lock"
-    return LockedError(f"{node} is locked: {describe_holder(found, now)}", hint=hint)
+    return LockedError(f"{node} is locked: {describe_holder(lock, now)}", hint=hint)

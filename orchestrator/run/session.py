@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.model.recipe import Recipe
     from orchestrator.remote.host import Host
 
-# design: a link that is lost after the start may come back within a minute.
+# Enough for a cable that is put back or an sshd that restarts; after it the pair is left to its supervisors.
 RECONNECT_LIMIT_S = 60
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from orchestrator.errors import ManyError
+from orchestrator.errors import each
 from orchestrator.run.endpoint import healthy
 from orchestrator.run.look import gather_facts
 
@@ -38,9 +37,8 @@ def look(
 
 
 def _reasons(inventory: Inventory, error: SparkDeployError | None) -> dict[str, str]:
-    """Give node -> why it cannot be reached, from the errors of connecting: their *at* begins with the node."""
-    errors = error.errors if isinstance(error, ManyError) else (error,) if error else ()
-    at = {re.split(r"[ ,:]", each.at or "")[0]: _in_words(each) for each in errors}
+    """Give node -> why it cannot be reached, from the errors of connecting."""
+    at = {single.node: _in_words(single) for single in each(error)} if error else {}
     return {node.name: at[node.name] for node in inventory.nodes if node.name in at}
 
 

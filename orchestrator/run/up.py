@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from orchestrator.checks.before_up import refusals
 from orchestrator.diagnosis.cause import find_cause
 from orchestrator.errors import ManyError, SparkDeployError, StepFailedError, one_or_many
-from orchestrator.planning.advice import inventory_warnings, recipe_warnings
+from orchestrator.planning.advice import warnings
 from orchestrator.planning.render import render_release
 from orchestrator.planning.situation import Situation, Standing, knowing_previous, situation
 from orchestrator.planning.steps import plan_up
@@ -59,7 +59,8 @@ def prepare(
         SparkDeployError: every node that cannot be reached and every check that refuses, at once.
     """
     inventory, recipe = session.inventory, session.recipe
-    _warn(session)
+    for warning in warnings(inventory, recipe):
+        session.tell("warning", warning)
     facts = gather_facts(inventory, recipe, session.hosts)
     problems = refusals(replace(inventory, nodes=session.nodes), recipe, facts)
     if connect_error:
@@ -77,12 +78,6 @@ def prepare(
         raise one_or_many(problems)
     plan = plan_up(inventory, recipe, release, now, break_lock=break_lock or bool(stale))
     return Prepared(release, now, plan, changed, old)
-
-
-def _warn(session: Session) -> None:
-    inventory, recipe = session.inventory, session.recipe
-    for warning in (*recipe_warnings(recipe), *inventory_warnings(inventory, recipe)):
-        session.tell("warning", warning)
 
 
 def _use_secrets(session: Session) -> tuple[str, ...]:
@@ -160,7 +155,7 @@ def explained(error: SparkDeployError, logs: Mapping[str, str]) -> SparkDeployEr
         return ManyError((explained(first, logs), *others))
     if not isinstance(error, StepFailedError):
         return error
-    finding = find_cause({str(error.at).partition(":")[0]: error.found or ""}) or find_cause(logs)
+    finding = find_cause({error.node: error.found or ""}) or find_cause(logs)
     if finding is None:
         said = [f"{node}: {line}" for node, log in logs.items() for line in log.splitlines()[-LAST_LINES:]]
         if said and not error.found:

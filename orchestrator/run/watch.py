@@ -38,6 +38,7 @@ def watch(work: Watch, session: Session) -> None:
     """
     began, looked = session.clock(), session.clock()
     lives: dict[str, ContainerLife] = {}
+    before: dict[str, ContainerLife] = {}  # a container is gone for a moment while another run replaces it
     told: dict[str, str] = {}
     releases: dict[str, str] = {}
     while not session.interrupted.is_set():
@@ -47,9 +48,12 @@ def watch(work: Watch, session: Session) -> None:
         _tell(states, told, session, elapsed_s=elapsed_s, limit_s=work.limit_s)
         if session.clock() - looked > LOOK_AT_CONTAINER_EVERY_S or elapsed_s > work.limit_s:
             looked = session.clock()
-            lives = {name: _life(host, session) for name, host in session.hosts.items()}
+            before, lives = lives, {name: _life(host, session) for name, host in session.hosts.items()}
+        sure = {
+            name: life for name, life in lives.items() if life.status != "gone" or life == before.get(name)
+        }
         verdict = judge(
-            session.inventory, work.until, states, lives, elapsed_s=elapsed_s, limit_s=work.limit_s
+            session.inventory, work.until, states, sure, elapsed_s=elapsed_s, limit_s=work.limit_s
         )
         if verdict.outcome == "reached":
             _tell_transport(work, session, states)
@@ -73,10 +77,7 @@ def _state(host: Host, session: Session) -> NodeState | None:
     except UnreachableError:
         have_back(host, session)
         content = host.read(path)
-    try:
-        return parse_state(content)
-    except ValueError:
-        return None
+    return parse_state(content)
 
 
 def _life(host: Host, session: Session) -> ContainerLife:

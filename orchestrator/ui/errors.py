@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, TextIO
 
-from orchestrator.errors import ManyError, SparkDeployError
+from orchestrator.errors import SparkDeployError, each
 from orchestrator.model.event import Event
 from orchestrator.ui.printable import folded, printable
 from orchestrator.ui.streams import coloured, columns_of, write
@@ -20,8 +20,8 @@ def show(error: SparkDeployError, stream: TextIO, environ: Mapping[str, str] = o
     """Print `Error: …` and its at/found/wanted/hint lines; several errors one after the other."""
     red, plain = ("\x1b[1;31m", "\x1b[0m") if coloured(stream, environ) else ("", "")
     width = columns_of(stream)
-    for each in _flat(error):
-        first, *details = (_fitted(line, width) for line in f"Error: {printable(str(each))}".split("\n"))
+    for single in each(error):
+        first, *details = (_fitted(line, width) for line in f"Error: {printable(str(single))}".split("\n"))
         first = first.replace("Error:", f"{red}Error:{plain}", 1)
         write(stream, "\n".join([first, *details]) + "\n")
 
@@ -34,9 +34,3 @@ def _fitted(line: str, width: int) -> str:
 def event(error: SparkDeployError, at: float) -> Event:
     """Give the same for the journal and `--output json`: *text* is the whole message."""
     return Event(at=at, kind="error", text=printable(str(error)), data={"exit_code": int(error.exit_code)})
-
-
-def _flat(error: SparkDeployError) -> tuple[SparkDeployError, ...]:
-    if isinstance(error, ManyError):
-        return tuple(inner for each in error.errors for inner in _flat(each))
-    return (error,)

@@ -48,6 +48,22 @@ def test_down_leaves_nothing_but_caches(lab, spark_deploy):
 
 
 @pytest.mark.usefixtures("serving")
+def test_down_that_is_interrupted_lets_its_lock_go_and_can_be_called_again(lab, admin_home):
+    """
+    Nothing is put back, as nothing is wanted; the second call finds whatever the first has left.
+    """
+    with admin_home.background_spark_deploy("down") as down:
+        down.wait_for_text("  step       remove: ")
+        down.interrupt()
+        code = down.wait()
+
+    assert (code, errors(down).splitlines()[0]) == (130, "Error: interrupted")
+    assert locks(lab) == []
+    assert admin_home.spark_deploy("down").returncode == 0
+    assert_as_before(lab)
+
+
+@pytest.mark.usefixtures("serving")
 def test_down_works_from_a_machine_that_never_saw_the_pair(lab, second_laptop):
     """
     All that counts is on the nodes and in the inventory.

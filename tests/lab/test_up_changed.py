@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .promises import assert_serves, completion, errors, releases
+from .promises import assert_serves, completion, errors, locks, releases
 from .terminal import at_a_terminal
 
 if TYPE_CHECKING:
@@ -64,6 +64,23 @@ def test_a_changed_recipe_that_fails_leads_back_to_the_old_release(lab, inventor
     assert releases(lab) == old
     folders = lab.run("b", "ls", "/home/op/.spark-deploy/lab/spark-b/releases").split()
     assert folders == [old["b"]]
+    assert_serves(lab, "stub")
+
+
+def test_ctrl_c_while_the_old_release_is_stopped_leads_back_to_it(lab, inventory, serving, admin_home):
+    """
+    Promise 4, in the one step that only a replacement has.
+    """
+    serving()
+    old = releases(lab)
+    inventory(recipe=OTHER)
+
+    up = admin_home.up_until("  step       stop: ", "--yes")
+
+    assert (up.returncode, errors(up).splitlines()[0]) == (130, "Error: interrupted")
+    assert errors(up).endswith(f"\n  nodes  release {old['a']} serves again\n")
+    assert releases(lab) == old
+    assert locks(lab) == []
     assert_serves(lab, "stub")
 
 

@@ -106,7 +106,9 @@ def test_each_lesson_of_the_reference_deployment_has_a_test():
 def _taken(words):
     """Whether the command line takes *words*; nothing is done."""
     name, *arguments = words
-    parent = click.Context(cli, **cli.context_settings)  # a command keeps the `-h` of the first context it meets
+    parent = click.Context(
+        cli, **cli.context_settings
+    )  # a command keeps the `-h` of the first context it meets
     try:
         cli.get_command(parent, name).make_context(name, arguments, parent=parent)
     except click.UsageError:

@@ -33,7 +33,7 @@ from orchestrator.run.up import Prepared, bring_up
 from orchestrator.run.watch import watch
 from orchestrator.shell import NodePath
 from tests.unit.examples import INVENTORY, RECIPE
-from tests.unit.fake_host import FakeHost
+from tests.unit.fake_host import Clock, FakeHost
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,17 +57,6 @@ class Run:
 
     def scripts(self, node: str = "spark-1") -> list[str]:
         return self.hosts[node].scripts
-
-
-class Clock:
-    """Each look at it is half a minute later, so that no test waits for a limit."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        self.now += 30
-        return self.now
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ import pytest
 
 from orchestrator.errors import LockedError
 from orchestrator.model.facts import LockFacts
-from orchestrator.run.lock import describe_holder, holder, parse_holder, refuse_if_locked
+from orchestrator.planning.facts import parse_holder
+from orchestrator.run.lock import describe_holder, holder, refuse_if_locked
 from tests.unit.examples import NOW, pair_facts
 
 HELD = LockFacts(held=True, run="run-1", user="ann", host="elsewhere", pid=42, since=NOW - 720)
