@@ -43,7 +43,7 @@ def to_mapping(event: Event) -> dict[str, Any]:
     """One object of `--output json` and one line of the journal's events.jsonl."""
     return {
         "schema": SCHEMA,
-        "at": round(event.at, 3),
+        "at": round(event.at, 6),  # as datetime does: the replay shows the same second as the screen did
         "kind": event.kind,
         "step": event.step,
         "node": event.node,
