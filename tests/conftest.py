@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from orchestrator.assets import templates
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 os.environ["TERM"] = "xterm-256color"
 for name in ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "SPARK_DEPLOY_INVENTORY"):
     os.environ.pop(name, None)
+
+# A machine that stalls for 200 ms, hypothesis' limit, is no failure of what is tested.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -100,8 +100,14 @@ def _known_keys_hint(name: str, known: list[str]) -> str:
 
 def _elsewhere(schema: type[BaseModel], key: Key) -> str:
     """Name the other file where *key* is one of its own: transport, api and the like in a recipe."""
-    kind, other = ("inventory", InventorySchema) if schema is RecipeSchema else ("recipe", RecipeSchema)
-    return f"it belongs in the {kind}" if len(key) == 1 and key[0] in _keys(other, ()) else ""
+    others: dict[type[BaseModel], tuple[str, type[BaseModel]]] = {
+        RecipeSchema: ("inventory", InventorySchema),
+        InventorySchema: ("recipe", RecipeSchema),
+    }
+    if len(key) != 1 or schema not in others:
+        return ""
+    kind, other = others[schema]
+    return f"it belongs in the {kind}" if key[0] in _keys(other, ()) else ""
 
 
 def _problem(schema: type[BaseModel], document: Document, detail: ErrorDetails) -> FileError:

@@ -1,0 +1,1 @@
+"""What the numbers of `bench` mean: pure functions from bytes on the wire to a verdict."""
