@@ -32,10 +32,13 @@ unit: $(VENV)/.ready  ## the fast tests alone
 coverage: setup  ## lines and branches of the package and the supervisor that the fast tests run
 	$(BIN)/pytest tests/unit tests/remote -q -m "not real" --cov=orchestrator --cov=templates --cov-branch --cov-report=term
 
-demo: setup  ## a pair on this machine: up, a completion, a small timing, status, down
+demo: setup  ## a pair on this machine: up, a completion, a small bench, status, down
 	$(BIN)/python -m tests.demo
+
+accuracy: setup  ## how exact `bench` is, beside `vllm bench serve`: the table of docs/measurements.md (10 minutes)
+	$(BIN)/python -m tests.accuracy
 
 clean:  ## remove what was built here
 	rm --recursive --force $(VENV) build dist
 
-.PHONY: help setup system test lint unit coverage demo clean
+.PHONY: help setup system test lint unit coverage demo accuracy clean

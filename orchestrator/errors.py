@@ -20,6 +20,9 @@ class Exit(IntEnum):
     CHECK = 4  # a check refused before anything was changed
     UNREACHABLE = 5  # a node cannot be reached, or its host key is unknown or changed
     LOCKED = 6
+    REGRESSION = 7  # `bench`: slower than the baseline
+    INCONCLUSIVE = 8  # `bench`: too noisy to say
+    INVALID = 9  # `bench`: the measurement cannot be trusted
     INTERRUPTED = 130
 
 

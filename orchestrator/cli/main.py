@@ -19,6 +19,7 @@ COMMANDS = {
     "down": "Stop serving, and leave nothing on the nodes but caches.",
     "status": "Show what every node does.",
     "logs": "Show the containers' logs.",
+    "bench": "Measure how fast it serves, and judge that.",
     "plan": "Show what `up` would change against what runs now.",
     "render": "Render the files that the nodes get, without a connection.",
     "trust": "Trust a node's SSH host key, after showing its fingerprint.",

@@ -22,7 +22,7 @@ def runs(context: click.Context, output: str) -> int:
     """
     List the runs of the past, the newest first.
 
-    Every command that changes a node keeps a journal on this machine: the plan, the rendered files,
+    Every command that changes a node, and `bench`, keeps a journal on this machine: the plan, the rendered files,
     the events, and the logs of all nodes when something failed. The last 50 are kept.
 
     \b

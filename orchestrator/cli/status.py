@@ -39,7 +39,7 @@ def status(inventory: str, recipe: str, output: str) -> int:
     pair = load_pair(inventory, recipe)
     with connected(pair[0].nodes) as (hosts, error):
         seen = look(*pair, hosts, error)
-    rows = _rows(pair[0], seen)
+    rows = status_rows(pair[0], seen)
     if output == "json":
         click.echo(status_json(rows, deployment=pair[0].name, api_answers=seen.api_answers), nl=False)
     else:
@@ -51,7 +51,7 @@ def status(inventory: str, recipe: str, output: str) -> int:
     return Exit.DONE if serving(rows) and seen.api_answers else Exit.FAILED
 
 
-def _rows(inventory: Inventory, seen: Look) -> list[StatusRow]:
+def status_rows(inventory: Inventory, seen: Look) -> list[StatusRow]:
     from orchestrator.ui.status import StatusRow
 
     return [

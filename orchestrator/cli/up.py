@@ -27,10 +27,14 @@ if TYPE_CHECKING:
 @click.option(
     "--refresh", is_flag=True, help="Put the files of a newer spark-deploy on, though nothing else changed."
 )
+@click.option(
+    "--bench",
+    "measured",
+    is_flag=True,
+    help="Then measure it, as `spark-deploy bench` does; the exit code is then that one's.",
+)
 @output_option
-def up(
-    inventory: str, recipe: str, only_show: bool, yes: bool, break_lock: bool, refresh: bool, output: str
-) -> int:
+def up(inventory: str, recipe: str, only_show: bool, measured: bool, output: str, **given: bool) -> int:
     """
     Serve the recipe's model on the inventory's nodes.
 
@@ -44,6 +48,15 @@ def up(
     pair = load_pair(inventory, recipe)
     if only_show:
         return _show(*pair)
+    code = _up(pair, output, **given)
+    if measured and code == Exit.DONE:
+        from orchestrator.cli.bench import defaults, measure_deployment
+
+        return measure_deployment(pair, defaults(), output)
+    return code
+
+
+def _up(pair: tuple[Inventory, Recipe], output: str, *, yes: bool, break_lock: bool, refresh: bool) -> Exit:
     from orchestrator.cli.journaled import journaled
     from orchestrator.run.secrets import resolve_secrets
     from orchestrator.run.up import bring_up, prepare

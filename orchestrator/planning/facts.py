@@ -60,7 +60,7 @@ def parse_facts(node: Node, output: str) -> NodeFacts:
         ValueError: the output is cut: the script's last section is missing.
         KeyError: Docker describes a container without a name or a state.
     """
-    sections = _sections(output)
+    sections = split_sections(output)
     if "end" not in sections:
         last = next(reversed(sections), "none")
         raise ValueError(f"the facts of {node.name} are cut after section {last}, wanted up to `end`")
@@ -88,7 +88,8 @@ def parse_facts(node: Node, output: str) -> NodeFacts:
     )
 
 
-def _sections(output: str) -> dict[str, list[str]]:
+def split_sections(output: str) -> dict[str, list[str]]:
+    """Give the lines below each `@@ name`; blank ones are left out."""
     sections: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in output.splitlines():

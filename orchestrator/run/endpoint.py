@@ -44,10 +44,9 @@ def healthy(inventory: Inventory, head: Host) -> bool:
 
 def describe_endpoint(inventory: Inventory, head: Host, served_name: str) -> str:
     """Give the URL, and how to get there where it cannot be reached from this machine."""
-    bind, port = inventory.api.bind, inventory.api.port
-    local = inventory.api.local
-    host = head.address if local != bind else bind
-    if not inventory.api.loopback and _reachable(host, port):
+    port, local = inventory.api.port, inventory.api.local
+    host = api_host(inventory, head)
+    if reachable(inventory, head):
         return f"{served_name} at http://{host}:{port}/v1, reachable from here"
     loopback, firewall = "it listens on the head's loopback alone", "not reachable from here: a firewall?"
     why = loopback if inventory.api.loopback else firewall
@@ -55,7 +54,17 @@ def describe_endpoint(inventory: Inventory, head: Host, served_name: str) -> str
     return f"{served_name} at http://{host}:{port}/v1 on {head.node.name} ({why})\n  from here: {tunnel}"
 
 
-def _reachable(host: str, port: int) -> bool:
-    with suppress(OSError), socket.create_connection((host, port), REACH_LIMIT_S):
+def api_host(inventory: Inventory, head: Host) -> str:
+    """The address at which the API is to be asked: the head's own where it listens on all of them."""
+    bind = inventory.api.bind
+    return head.address if inventory.api.local != bind else bind
+
+
+def reachable(inventory: Inventory, head: Host) -> bool:
+    """Whether somebody listens there, seen from this machine."""
+    if inventory.api.loopback:
+        return False
+    address = (api_host(inventory, head), inventory.api.port)
+    with suppress(OSError), socket.create_connection(address, REACH_LIMIT_S):
         return True
     return False

@@ -29,6 +29,9 @@ _OUTCOMES: dict[int, str] = {
     Exit.CHECK: "refused",
     Exit.UNREACHABLE: "unreachable",
     Exit.LOCKED: "locked",
+    Exit.REGRESSION: "regression",
+    Exit.INCONCLUSIVE: "inconclusive",
+    Exit.INVALID: "invalid",
     Exit.INTERRUPTED: "interrupted",
 }
 
@@ -47,6 +50,12 @@ class Run:
     argv: tuple[str, ...] = ()
     events: tuple[Event, ...] = field(default=(), repr=False)
     closed: str = ""  # why it cannot be read, e.g. another user's
+    out: str = ""  # `bench --out`: the folder of its results
+
+    @property
+    def results(self) -> Path:
+        """Where `bench` has put its results, if it came so far."""
+        return Path(self.out) if self.out else self.folder / "bench"
 
     @property
     def exit_code(self) -> int | None:
@@ -150,7 +159,7 @@ def _read(folder: Path) -> Run:
         at=info["at"] if isinstance(info.get("at"), (int, float)) else 0,
         events=tuple(_events(folder)),
         argv=tuple(str(word) for word in info.get("argv") or ()),
-        **{name: str(info.get(name, "")) for name in ("command", "deployment", "release", "version")},
+        **{name: str(info.get(name, "")) for name in ("command", "deployment", "release", "version", "out")},
     )
 
 

@@ -37,11 +37,17 @@ _ASCII = {"✓": "+", "✗": "x", "↩": "<"}
 
 
 @contextmanager
-def live(stream: TextIO, *, colour: bool, clock: Callable[[], float] = time.monotonic) -> Iterator[Sink]:
+def live(
+    stream: TextIO,
+    *,
+    colour: bool,
+    clock: Callable[[], float] = time.monotonic,
+    screens: Callable[[Console, Callable[[], float]], Screen] | None = None,
+) -> Iterator[Sink]:
     """Give a sink that draws on *stream*, and take the moving lines away at the end, whatever happened."""
     file = cast("TextIO", Patient(stream))
     console = Console(file=file, force_terminal=True, no_color=not colour, highlight=False, emoji=False)
-    screen = Screen(console, clock)
+    screen = (screens or Screen)(console, clock)
     try:
         yield screen
     finally:

@@ -62,7 +62,7 @@ class Plain:
             case "step-started":
                 text = f"{event.step}: {text}"
             case "step-done":
-                text = event.step + took(event)
+                text = (f"{event.step}: {text}" if text else event.step) + took(event)
             case "finished":
                 answer = f"\n{printable(event.text)}" if self._replay and text else ""
                 text = finished(event) + answer

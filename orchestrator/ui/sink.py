@@ -35,9 +35,9 @@ def choose(
         from orchestrator.ui.live import live  # noqa: PLC0415 - rich costs 60 ms
 
         with live(stderr, colour=coloured(stderr, environ)) as shown:
-            yield tee(shown, _answer(stdout))
+            yield tee(shown, answer(stdout))
     else:
-        yield tee(plain(stderr), _answer(stdout))
+        yield tee(plain(stderr), answer(stdout))
 
 
 def tee(*sinks: Sink) -> Sink:
@@ -52,7 +52,9 @@ def tee(*sinks: Sink) -> Sink:
     return sink
 
 
-def _answer(stdout: TextIO) -> Sink:
+def answer(stdout: TextIO) -> Sink:
+    """Give the sink that prints the text of `finished`."""
+
     def sink(event: Event) -> None:
         if event.kind == "finished" and event.text:
             write(stdout, printable(event.text).rstrip("\n") + "\n")

@@ -14,6 +14,8 @@ from orchestrator.planning.facts import facts_script
 from orchestrator.planning.render import render_release
 from orchestrator.planning.situation import Situation, Standing
 from orchestrator.planning.steps import plan_down, plan_up
+from orchestrator.run.identity import model_script
+from orchestrator.run.telemetry import telemetry_script
 from orchestrator.shell import NodePath
 from tests.conftest import GOLDEN
 from tests.unit.examples import INVENTORY, RECIPE
@@ -30,7 +32,7 @@ ID = "<release>"
 
 
 def scripts() -> dict[str, str]:
-    """Name -> text of every script of a replacing `up`, its way back, `down` and the facts, on the head."""
+    """Name -> text of every script of a replacing `up`, its way back, `down`, the facts and `bench`, on the head."""
     up = plan_up(INVENTORY, RECIPE, render_release(INVENTORY, RECIPE), OLD, break_lock=True)
     down = plan_down(INVENTORY)
     named = {
@@ -42,6 +44,8 @@ def scripts() -> dict[str, str]:
         "facts-local-model": facts_script(
             INVENTORY, replace(RECIPE, model="/models/it's"), INVENTORY.head
         ).text,
+        "bench-telemetry": telemetry_script(INVENTORY, INVENTORY.head).text,
+        "bench-model": model_script(INVENTORY, RECIPE).text,
     }
     return {name: text.replace(FULL_ID, ID) for name, text in named.items()}
 
@@ -90,10 +94,10 @@ def test_each_script_says_first_what_will_be_true() -> None:
 
 
 def test_no_script_ends_a_plan_silently() -> None:
-    """Every change runs under `set -euo pipefail`; only the facts go on when one is missing."""
+    """Every change runs under `set -euo pipefail`; only what reads goes on when something is missing."""
     lax = [name for name, text in ALL.items() if "set -euo pipefail" not in text]
 
-    assert sorted(lax) == ["facts", "facts-local-model"]
+    assert sorted(lax) == ["bench-model", "bench-telemetry", "facts", "facts-local-model"]
 
 
 def test_a_folder_with_metacharacters_in_its_name_is_inert() -> None:

@@ -6,12 +6,15 @@ import contextlib
 import http.server
 import json
 import queue
+import re
 import time
 import uuid
+import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from . import VLLM_VERSION
+from .forms import ChatForm, Form, TextForm
 from .words import say
 
 if TYPE_CHECKING:
@@ -42,7 +45,21 @@ vllm:generation_tokens_total{{engine="0",model_name="{name}"}} {generated:.1f}
 vllm:iteration_tokens_total_bucket{{engine="0",le="+Inf",model_name="{name}"}} {steps:.1f}
 vllm:iteration_tokens_total_count{{engine="0",model_name="{name}"}} {steps:.1f}
 vllm:iteration_tokens_total_sum{{engine="0",model_name="{name}"}} {generated:.1f}
+# HELP vllm:prefix_cache_queries_total Prefix cache queries, in terms of number of queried tokens.
+# TYPE vllm:prefix_cache_queries_total counter
+vllm:prefix_cache_queries_total{{engine="0",model_name="{name}"}} {prompt:.1f}
+# HELP vllm:prefix_cache_hits_total Prefix cache hits, in terms of number of cached tokens.
+# TYPE vllm:prefix_cache_hits_total counter
+vllm:prefix_cache_hits_total{{engine="0",model_name="{name}"}} 0.0
+# HELP vllm:num_preemptions_total Cumulative number of preemption from the engine.
+# TYPE vllm:num_preemptions_total counter
+vllm:num_preemptions_total{{engine="0",model_name="{name}"}} 0.0
+# HELP vllm:request_success_total Count of successfully processed requests.
+# TYPE vllm:request_success_total counter
+vllm:request_success_total{{engine="0",finished_reason="length",model_name="{name}"}} {finished:.1f}
 """
+TOKEN = 262  # the id of the only token that the stub says
+TEMPLATE = 11  # tokens that the chat template puts around a message
 
 
 @dataclass
@@ -59,6 +76,7 @@ class Api:
     counts: Message = field(default_factory=lambda: {"running": 0, "waiting": 0, "steps": 0})
     prompt: int = 0
     generated: int = 0
+    finished: int = 0
 
     def pump(self) -> None:
         """Until the engine is gone."""
@@ -66,6 +84,7 @@ class Api:
         while message := self.engine.receive():
             self.counts = {name: message[name] for name in self.counts}
             self.generated += len(message["tokens"])
+            self.finished += len(message["done"])
             for name in message["tokens"]:
                 if stream := self.streams.get(name):
                     stream.put(name in message["done"])
@@ -73,7 +92,7 @@ class Api:
         for stream in list(self.streams.values()):
             stream.put(None)
 
-    def generate(self, tokens: int) -> Iterator[bool]:
+    def generate(self, tokens: int, prompt: int) -> Iterator[bool]:
         """
         Yield once for each token: whether it is the last.
 
@@ -82,7 +101,7 @@ class Api:
         """
         name, stream = uuid.uuid4().hex, queue.Queue[bool | None]()
         self.streams[name] = stream
-        self.prompt += 11
+        self.prompt += prompt
         last: bool | None = False
         try:
             self._tell({"add": name, "tokens": tokens})
@@ -107,12 +126,31 @@ class Api:
     def metrics(self) -> str:
         cache = min(1.0, 0.01 * self.counts["running"])
         return METRICS.format(
-            name=self.names[0], cache=cache, prompt=self.prompt, generated=self.generated, **self.counts
+            name=self.names[0],
+            cache=cache,
+            prompt=self.prompt,
+            generated=self.generated,
+            finished=self.finished,
+            **self.counts,
         )
 
 
 class EngineDeadError(Exception):
     pass
+
+
+class RefusedError(Exception):
+    """A request that vLLM answers with 400."""
+
+
+def tokens_of(question: Message) -> list[int]:
+    """The ids of a `prompt` or of `messages`: a word with the space before it is one token."""
+    prompt = question.get("prompt", "")
+    if not isinstance(prompt, str):
+        return prompt
+    told = [str(message.get("content", "")) for message in question.get("messages", ())]
+    words = re.findall(r" ?\w+|\W", " ".join(told) if told else prompt)
+    return [*[1] * (TEMPLATE if told else 0), *(1000 + zlib.crc32(word.encode()) % 30000 for word in words)]
 
 
 class ApiServer(http.server.ThreadingHTTPServer):
@@ -161,7 +199,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._error(f"Invalid JSON: {error}", "BadRequestError", 400)
             return
         form = {"/v1/completions": TextForm, "/v1/chat/completions": ChatForm}.get(self.path)
-        if form is None:
+        if self.path == "/tokenize":
+            ids, longest = tokens_of(question), self.server.api.max_model_len
+            self._json({"count": len(ids), "max_model_len": longest, "tokens": ids, "token_strs": None})
+        elif form is None:
             self._error("Not Found", "NotFoundError", 404)
         elif question.get("model") not in self.server.api.names:
             self._error(f"The model `{question.get('model')}` does not exist.", "NotFoundError", 404)
@@ -179,22 +220,23 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return {"id": name, "object": "model", "created": int(time.time()), "owned_by": "vllm", **details}
 
     def _complete(self, question: Message, form: Form) -> None:
-        count = int(question.get("max_tokens") or question.get("max_completion_tokens") or 16)
-        count = min(count, self.server.api.max_model_len)
-        usage = {"prompt_tokens": 11, "total_tokens": 11 + count, "completion_tokens": count}
+        try:
+            wanted = Wanted.read(question, self.server.api.max_model_len)
+        except RefusedError as error:
+            self._error(str(error), "BadRequestError", 400)
+            return
         if question.get("stream"):
-            with_usage = bool((question.get("stream_options") or {}).get("include_usage"))
-            self._stream(form, count, usage if with_usage else None)
+            self._stream(form, wanted)
             return
         try:
-            for _ in self.server.api.generate(count):
+            for _ in self.server.api.generate(wanted.count, len(wanted.prompt)):
                 pass
         except EngineDeadError:
             self._error(DEAD, "InternalServerError", 500)
             return
-        self._json(form.whole(" tok" * count, usage))
+        self._json(form.whole(" tok" * wanted.count, wanted.usage_of(wanted.count)))
 
-    def _stream(self, form: Form, count: int, usage: Message | None) -> None:
+    def _stream(self, form: Form, wanted: Wanted) -> None:
         """A stream that breaks is still a 200: an error event, then [DONE]."""
         self.send_response(200)
         self.send_header("content-type", "text/event-stream; charset=utf-8")
@@ -203,11 +245,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with contextlib.suppress(OSError):
             try:
                 for event in form.first():
-                    self._event(event)
-                for last in self.server.api.generate(count):
-                    self._event(form.piece(" tok", "length" if last else None))
-                if usage:
-                    self._event(form.usage(usage))
+                    self._event({**event, **wanted.continuous_usage(0)})
+                said = self.server.api.generate(wanted.count, len(wanted.prompt))
+                for number, last in enumerate(said, 1):
+                    piece = form.piece(" tok", "length" if last else None)
+                    if wanted.ids:
+                        piece["choices"][0]["token_ids"] = [TOKEN]
+                    self._event({**piece, **wanted.continuous_usage(number)})
+                if wanted.usage:
+                    self._event(form.usage(wanted.usage_of(wanted.count)))
             except EngineDeadError:
                 self._event(
                     {"error": {"message": DEAD, "type": "InternalServerError", "param": None, "code": 500}}
@@ -236,61 +282,37 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-class Form:
-    """The two ways in which OpenAI's API wraps text."""
+@dataclass(frozen=True)
+class Wanted:
+    """What a request asks for; the stub's model never ends by itself, so ignore_eos and min_tokens change nothing."""
 
-    prefix = "cmpl"
-    object = "text_completion"
-    chunk_object = "text_completion"
+    prompt: list[int]
+    count: int
+    usage: bool
+    continuous: bool
+    ids: bool
 
-    def __init__(self, model: str) -> None:
-        self.head = {
-            "id": f"{self.prefix}-{uuid.uuid4().hex[:16]}",
-            "created": int(time.time()),
-            "model": model,
-        }
+    @classmethod
+    def read(cls, question: Message, longest: int) -> Wanted:
+        """Raises RefusedError, in vLLM's words."""
+        prompt = tokens_of(question)
+        count = int(question.get("max_tokens") or question.get("max_completion_tokens") or 16)
+        if question.get("cache_salt", "x") in ("", None):
+            raise RefusedError("Parameter 'cache_salt' must be a non-empty string if provided.")
+        if int(question.get("min_tokens") or 0) > count:
+            raise RefusedError(f"min_tokens must be less than or equal to max_tokens={count}")
+        if len(prompt) >= longest:
+            text = f"This model's maximum context length is {longest} tokens."
+            raise RefusedError(f"{text} However, your request has {len(prompt)} input tokens.")
+        options = question.get("stream_options") or {}
+        usage = bool(options.get("include_usage"))
+        continuous = usage and bool(options.get("continuous_usage_stats"))
+        ids = bool(question.get("return_token_ids"))
+        return cls(prompt, min(count, longest - len(prompt)), usage, continuous, ids)
 
-    def choice(self, text: str) -> Message:
-        return {"text": text}
+    def usage_of(self, count: int) -> Message:
+        prompt = len(self.prompt)
+        return {"prompt_tokens": prompt, "total_tokens": prompt + count, "completion_tokens": count}
 
-    def delta(self, text: str) -> Message:
-        return {"text": text}
-
-    def first(self) -> list[Message]:
-        return []
-
-    def whole(self, text: str, usage: Message) -> Message:
-        choice = {"index": 0, **self.choice(text), "logprobs": None, "finish_reason": "length"}
-        return {**self.head, "object": self.object, "choices": [choice], "usage": usage}
-
-    def piece(self, text: str, finish: str | None) -> Message:
-        choice = {"index": 0, **self.delta(text), "logprobs": None, "finish_reason": finish}
-        return {**self.head, "object": self.chunk_object, "choices": [choice]}
-
-    def usage(self, usage: Message) -> Message:
-        return {**self.head, "object": self.chunk_object, "choices": [], "usage": usage}
-
-
-class TextForm(Form):
-    pass
-
-
-class ChatForm(Form):
-    prefix = "chatcmpl"
-    object = "chat.completion"
-    chunk_object = "chat.completion.chunk"
-
-    def choice(self, text: str) -> Message:
-        return {"message": {"role": "assistant", "content": text}}
-
-    def delta(self, text: str) -> Message:
-        return {"delta": {"content": text}}
-
-    def first(self) -> list[Message]:
-        choice = {
-            "index": 0,
-            "delta": {"role": "assistant", "content": ""},
-            "logprobs": None,
-            "finish_reason": None,
-        }
-        return [{**self.head, "object": self.chunk_object, "choices": [choice]}]
+    def continuous_usage(self, count: int) -> Message:
+        return {"usage": self.usage_of(count)} if self.continuous else {}
