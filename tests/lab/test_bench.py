@@ -18,8 +18,8 @@ SMALL = ("--levels", "1,4", "--input-tokens", "64", "--output-tokens", "20", "--
 
 @pytest.fixture
 def serving(lab: Lab, inventory, spark_deploy) -> None:
-    """400 tokens a second and request."""
-    inventory(recipe={"env": {"LAB_TPS": "400"}})
+    """25 tokens a second and request: a pause of this machine is then no twentieth of one."""
+    inventory(recipe={"env": {"LAB_TPS": "25"}})
     assert spark_deploy("up").returncode == 0
 
 

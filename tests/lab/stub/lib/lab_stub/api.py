@@ -167,6 +167,7 @@ class ApiServer(http.server.ThreadingHTTPServer):
 
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # as asyncio does under vLLM: a token does not wait for the last one's ACK
     server: ApiServer
 
     def log_message(self, _: str, *arguments: Any) -> None:
