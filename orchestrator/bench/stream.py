@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import orjson
+
 from orchestrator.model.bench import Request
 
 if TYPE_CHECKING:
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 _BLANK_LINE = re.compile(rb"(?:\r\n|\r(?!\n)|\n){2}")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BOM = b"\xef\xbb\xbf"
-_DECODER = json.JSONDecoder()
 _DETAIL_CHARACTERS = 300
 _MOST_TOKENS = 10**9
 # Bytes that are no UTF-8, text that is no JSON, and JSON of another shape: whatever a server may send.
@@ -130,6 +131,11 @@ def _take(stream: _Stream, arrival_ns: int, event: bytes) -> None:
     if stream.done or stream.failure:
         return
     try:
+        if (
+            event.startswith(b"data: {") and event.find(b"\n") == len(event) - 2 and b"\r" not in event
+        ):  # nearly all
+            _take_json(stream, arrival_ns, "", _json(event[6:-2]))
+            return
         kind, data = _fields(event.decode())
         if data == "[DONE]":
             stream.done = True
@@ -141,19 +147,17 @@ def _take(stream: _Stream, arrival_ns: int, event: bytes) -> None:
 
 def _fields(event: str) -> tuple[str, str]:
     """Give the event's type and its data."""
-    if event.startswith("data: {") and event.find("\n") == len(event) - 2 and "\r" not in event:  # nearly all
-        return "", event[6:-2]
     lines = [line.partition(":") for line in _LINE_END.split(event)]
     data = "\n".join(value.removeprefix(" ") for name, _, value in lines if name == "data")
     return next((value.strip() for name, _, value in lines if name == "event"), ""), data.strip()
 
 
-def _json(data: str) -> Any:
-    """Parse as json.loads does, in two thirds of its time."""
-    value, end = _DECODER.raw_decode(data)
-    if end != len(data) and data[end:].strip():
-        raise ValueError("more than one value")
-    return value
+def _json(data: bytes | str) -> Any:
+    """What json.loads takes is taken: orjson, five times as fast, knows no NaN and no half of a surrogate pair."""
+    try:
+        return orjson.loads(data)
+    except ValueError:
+        return json.loads(data if isinstance(data, str) else data.decode())
 
 
 def _take_json(stream: _Stream, arrival_ns: int, kind: str, value: Any) -> None:

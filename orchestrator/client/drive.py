@@ -265,10 +265,11 @@ class _Level:
         while True:
             await asyncio.sleep(look_s)
             self._receiver.check_clock()
+            quiet_ns = time.monotonic_ns() - round(look_s * 1e9)
             for connection in tuple(self._busy):
                 if overdue := _overdue(connection, limits):
                     connection.end(*overdue)
-                else:
+                elif connection.last_ns < quiet_ns:
                     connection.poke()
             if on_progress:
                 on_progress(self._ticks())
