@@ -8,6 +8,7 @@ import resource
 import selectors
 import socket
 import struct
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -43,7 +44,7 @@ def forwarded(host: Host, address: str, port: int) -> Iterator[tuple[str, int]]:
         UnreachableError: nobody listens there, or the SSH connection is gone.
     """
     _refuse_if_nobody_listens(host, address, port)
-    _allow_files(FILES)
+    allow_files(FILES)
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
         pump = _Pump(host, (address, port), listener)
         thread = threading.Thread(target=pump.run, name=f"forward-{host.node.name}", daemon=True)
@@ -66,12 +67,15 @@ def _refuse_if_nobody_listens(host: Host, address: str, port: int) -> None:
         ) from error
 
 
-def _allow_files(wanted: int) -> None:
+def allow_files(wanted: int) -> int:
+    """Have this process open *wanted* files, if the system lets it, and give how many it may now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with contextlib.suppress(ValueError, OSError):
             most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if allowed == resource.RLIM_INFINITY else allowed
 
 
 class _Way:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import resource
 import time
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -19,6 +17,7 @@ from orchestrator.client.api import Api
 from orchestrator.errors import Exit, InterruptedRunError, SparkDeployError, UsageError
 from orchestrator.load.baseline import shipped_baselines, shipped_shapes
 from orchestrator.model.bench import Result, Target
+from orchestrator.remote.forward import allow_files
 from orchestrator.run.identity import added_ms
 from orchestrator.run.loaded import LoadedServer
 from orchestrator.run.results import config_hash
@@ -100,12 +99,7 @@ def _allow_sockets(levels: Iterable[Level]) -> None:
         UsageError: the system does not let us have them.
     """
     wanted = max(level.concurrency for level in levels) + OTHER_FILES
-    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if resource.RLIM_INFINITY != allowed < wanted:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
-        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if resource.RLIM_INFINITY != allowed < wanted:
+    if (allowed := allow_files(wanted)) < wanted:
         raise UsageError(
             f"{wanted - OTHER_FILES} requests at once need as many open sockets",
             found=f"{allowed} open files are allowed (ulimit -n)",
