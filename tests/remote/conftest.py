@@ -160,6 +160,11 @@ class Client:
         )
         return f"Host {name}\n" + "".join(f"  {line}\n" for line in (*options, *lines))
 
+    def trust(self, sshd: Sshd) -> None:
+        """Have *sshd* be `spark-1`, with its key known."""
+        self.configure(self.host("spark-1", sshd))
+        self.know(sshd)
+
     def know(self, sshd: Sshd, key: HostKey | None = None, name: str = "") -> None:
         with self.known_hosts.open("a") as file:
             file.write(f"{name or f'[127.0.0.1]:{sshd.port}'} {(key or public(sshd.key)).line}\n")
@@ -229,8 +234,7 @@ def client(tmp_path: Path, client_key: Path) -> Client:
 @pytest.fixture
 def trusting(client: Client, sshd: Sshd) -> Client:
     """A client that knows the host `spark-1`."""
-    client.configure(client.host("spark-1", sshd))
-    client.know(sshd)
+    client.trust(sshd)
     return client
 
 

@@ -141,8 +141,7 @@ def there(docker_node: tuple[Sshd, Path], client: Client) -> Iterator[FabricHost
     """An open connection to that server, on which no docker is installed yet."""
     sshd, folder = docker_node
     (folder / "docker").unlink(missing_ok=True)
-    client.configure(client.host("spark-1", sshd))
-    client.know(sshd)
+    client.trust(sshd)
     with open_hosts([node("spark-1")], client.environment) as hosts:
         yield hosts["spark-1"]
 

@@ -183,8 +183,7 @@ def test_nobody_listening_is_said_at_once(host: FabricHost) -> None:
 
 def test_a_server_that_forbids_forwarding_is_named(make_sshd, client: Client, port: int) -> None:
     sshd = make_sshd("AllowTcpForwarding no")
-    client.configure(client.host("spark-1", sshd))
-    client.know(sshd)
+    client.trust(sshd)
 
     with (
         open_hosts([node("spark-1")], client.environment) as hosts,
@@ -199,8 +198,7 @@ def test_a_server_that_forbids_forwarding_is_named(make_sshd, client: Client, po
 def test_sessions_and_forwards_have_limits_of_their_own(make_sshd, client: Client, port: int) -> None:
     """MaxSessions counts commands alone: 16 connections pass a server that allows one."""
     sshd = make_sshd("MaxSessions 1")
-    client.configure(client.host("spark-1", sshd))
-    client.know(sshd)
+    client.trust(sshd)
 
     with (
         open_hosts([node("spark-1")], client.environment) as hosts,

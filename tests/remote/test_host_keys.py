@@ -118,8 +118,7 @@ def test_a_host_key_alias_in_an_included_file_is_honoured(client: Client, sshd: 
 
 
 def test_a_revoked_key_is_refused_without_a_command_to_trust_it(client: Client, sshd: Sshd) -> None:
-    client.configure(client.host("spark-1", sshd))
-    client.know(sshd)
+    client.trust(sshd)
     client.know(sshd, name="@revoked *")
 
     error = refusal(client)

@@ -32,8 +32,7 @@ SHORT = Limits(alive_s=1, file_s=2, docker_s=1, script_grace_s=2, probe_s=0.5, a
 def own(make_sshd, client: Client) -> Iterator[tuple[FabricHost, Sshd]]:
     """A host behind a server of its own, which the test may break; its limits are short."""
     sshd = make_sshd()
-    client.configure(client.host("spark-1", sshd))
-    client.know(sshd)
+    client.trust(sshd)
     with open_hosts([node("spark-1")], client.environment, SHORT) as hosts:
         yield hosts["spark-1"], sshd
         sshd.signal_sessions(signal.SIGCONT)

@@ -200,8 +200,7 @@ def test_an_agent_with_too_many_keys_is_explained(
 def test_a_server_that_wants_a_second_factor_is_named(make_sshd, client: Client) -> None:
     """Nobody is there to answer; the connection would only fail later, with stranger words."""
     sshd = make_sshd("AuthenticationMethods publickey,publickey")
-    client.configure(client.host("spark-1", sshd))
-    client.know(sshd)
+    client.trust(sshd)
 
     assert refusal(client).message == f"{whoami()}@spark-1 is not let in by a key alone"
 

@@ -136,8 +136,7 @@ def test_a_folder_without_permission_is_named(host: FabricHost, tmp_path: Path) 
 
 def test_a_server_without_sftp_is_named(make_sshd, client: Client, tmp_path: Path) -> None:
     sshd = make_sshd(sftp="/bin/false")
-    client.configure(client.host("spark-1", sshd))
-    client.know(sshd)
+    client.trust(sshd)
 
     with (
         open_hosts([node("spark-1")], client.environment) as hosts,

@@ -33,8 +33,7 @@ while data := there.recv(65536):
 def test_everything_goes_through_one_connection(make_sshd, client: Client, tmp_path: Path) -> None:
     """sshd's own log counts: sites limit logins, and second factors ask each time."""
     sshd = make_sshd()
-    client.configure(client.host("spark-1", sshd))
-    client.know(sshd)
+    client.trust(sshd)
 
     with open_hosts([node("spark-1")], client.environment) as hosts:
         host = hosts["spark-1"]
@@ -51,8 +50,7 @@ def test_everything_goes_through_one_connection(make_sshd, client: Client, tmp_p
 def test_all_files_go_through_one_channel(make_sshd, client: Client, tmp_path: Path) -> None:
     """sshd counts sessions, too: MaxSessions is 10, and each of them is a round trip or two."""
     sshd = make_sshd()
-    client.configure(client.host("spark-1", sshd))
-    client.know(sshd)
+    client.trust(sshd)
 
     with open_hosts([node("spark-1")], client.environment) as hosts:
         for name in ("a", "b"):

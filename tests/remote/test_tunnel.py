@@ -111,8 +111,7 @@ def test_shutdown_frees_a_thread_that_waits(host: FabricHost) -> None:
 
 def test_a_server_that_forbids_forwarding_is_named(make_sshd, client: Client, port: int) -> None:
     sshd = make_sshd("AllowTcpForwarding no")
-    client.configure(client.host("spark-1", sshd))
-    client.know(sshd)
+    client.trust(sshd)
 
     with (
         open_hosts([node("spark-1")], client.environment) as hosts,
